@@ -1,0 +1,40 @@
+"""The limit law of an attention head: which law serves which parameters."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from gequiv.errors import ParameterError
+
+if TYPE_CHECKING:
+    from gequiv.attention.parameters import Attention
+    from gequiv.laws.base import Law
+
+METHODS = ("curve", "fixed-point")
+
+
+def limit_law(head: Attention, method: str | None, *, rescaled: bool) -> Law:
+    """The law that `Attention.limit_law` describes."""
+    if method is None:
+        method = "curve" if head.covariance is None else "fixed-point"
+    if method not in METHODS:
+        raise ParameterError(f"method must be one of {', '.join(map(repr, METHODS))} or None; got {method!r}")
+    model = head.linear_model()
+    if rescaled:
+        signal, noise = model.signal_share, model.noise_share
+    else:
+        signal, noise = model.coefficient**2, model.noise_variance
+    inner = [Fraction(dimension, head.tokens) for dimension in head.inner_dimensions]
+    if method == "curve":
+        if head.covariance is not None:
+            raise ParameterError('method must be "fixed-point" when there is a covariance; got "curve"')
+        from gequiv.laws.chain import GaussianChainPlusNoise
+
+        return GaussianChainPlusNoise(inner, head.aspect, signal, noise)
+
+    from gequiv.dyson import WeightedChainPlusNoise
+
+    # the covariance sits between each token matrix and its weight matrix: on the first and the last inner space
+    weights = [None] * len(inner) if head.covariance is None else [head.covariance, None, head.covariance]
+    return WeightedChainPlusNoise(inner, weights, head.aspect, signal, noise)

@@ -1,0 +1,97 @@
+"""The linear model that the attention matrix is equivalent to: a multiple of the scores plus noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from gequiv import _checks
+from gequiv.errors import ParameterError
+
+LARGEST_BETA = math.sqrt(math.log(1.7976931348623157e308)) * (1 - 1e-15)
+"""e^{beta^2} leaves the floats just above this inverse temperature, about 26.64."""
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    r"""√n (A - 11ᵀ/n) ≈ (β S + σ Z)/√n with :math:`\sigma^2 = e^{\beta^2} - 1 - \beta^2`.
+
+    :math:`\beta` is the first Hermite coefficient of :math:`f(x) = e^{\beta x - \beta^2/2}` and
+    :math:`\sigma^2 = \mathrm{Var} f - \beta^2` the sum of the squares of all higher ones. S has entries of variance
+    one, Z independent standard entries.
+
+    Parameters
+    ----------
+    beta : inverse temperature, above 0.
+
+    Attributes
+    ----------
+    coefficient : β, of the scores S.
+    total_variance, log_total_variance : :math:`\tau^2 = e^{\beta^2} - 1`, the mean of the limit law, and its logarithm.
+    signal_share, noise_share : :math:`\beta^2/\tau^2` and :math:`\sigma^2/\tau^2`; they add up to one.
+
+    Raises
+    ------
+    ParameterError : beta is not above 0; or, from ``noise_variance`` and ``total_variance``, beta is above 26.64, where
+        they exceed the largest float. The logarithm and the shares exist for every beta.
+
+    Source: Hayase, Collins, Karakida 2025 (arXiv 2510.06685).
+    """
+
+    beta: float
+    coefficient: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "beta", _checks.positive_real("beta", self.beta))
+        object.__setattr__(self, "coefficient", self.beta)
+
+    @property
+    def noise_variance(self) -> float:
+        """σ² = e^{β²} - 1 - β², without cancellation for small β (σ² ≈ β⁴/2)."""
+        self._refuse_overflow()
+        return exponential_remainder(self.beta**2)
+
+    @property
+    def total_variance(self) -> float:
+        """τ² = e^{β²} - 1."""
+        self._refuse_overflow()
+        return math.expm1(self.beta**2)
+
+    @property
+    def log_total_variance(self) -> float:
+        """log(e^{β²} - 1), finite for every β > 0."""
+        square = self.beta**2
+        return math.log(math.expm1(square)) if square < 1 else square + math.log(-math.expm1(-square))
+
+    @property
+    def signal_share(self) -> float:
+        """β²/(e^{β²} - 1); 0 where it is below the smallest float."""
+        square = self.beta**2
+        return square / math.expm1(square) if square < 700 else square * math.exp(-square)
+
+    @property
+    def noise_share(self) -> float:
+        """(e^{β²} - 1 - β²)/(e^{β²} - 1)."""
+        square = self.beta**2
+        return exponential_remainder(square) / math.expm1(square) if square < 700 else 1 - self.signal_share
+
+    def _refuse_overflow(self) -> None:
+        if self.beta > LARGEST_BETA:
+            raise ParameterError(
+                f"beta must be at most {LARGEST_BETA:.4f}, beyond which e^(beta^2) exceeds the largest float; got "
+                f"{self.beta!r}. The shape of the law exists for every beta: limit_law(rescaled=True), with "
+                "log_total_variance for its scale"
+            )
+
+
+def exponential_remainder(x: float) -> float:
+    """e^x - 1 - x for x >= 0, to full relative accuracy."""
+    if x > 1.5:
+        return math.expm1(x) - x
+    term = total = x * x / 2
+    k = 3
+    while term > 1e-18 * total:
+        term *= x / k
+        total += term
+        k += 1
+    return total

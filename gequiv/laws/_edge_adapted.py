@@ -1,0 +1,386 @@
+r"""A density stored once, in variables adapted to the edges of its support, and read off fast.
+
+Near an edge e of the support a density of random-matrix type is :math:`\xi^{\pm 1}` times an analytic function of
+:math:`\xi = \sqrt{|x - e|/w}`: the square-root edge (+1) or the hard edge (-1). Each interval is cut at its middle;
+each half is cut into panels in :math:`\xi`, by bisection, until the Chebyshev series of the analytic factor on every
+panel has converged relative to its own size. Densities with features of very different scales cost a few more panels
+for each octave.
+
+The distribution function and the lower partial expectation are the integrals of the same series, panel by panel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gequiv._checks import Array, ComplexArray
+from gequiv.errors import CertificationError
+
+ORDER = 16  # nodes of a panel
+_MAX_LEVELS = 80
+_MAX_PANELS = 512
+_CHUNK = 16384
+_HALF = np.sqrt(0.5)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge of the support and the half-interval that hangs on it.
+
+    x = location + sign * width * xi**2 for xi in [0, 1/sqrt(2)]; the density is xi**exponent times a smooth factor.
+    """
+
+    location: float
+    sign: int
+    width: float
+    exponent: int
+
+
+class NodeSolver(Protocol):
+    """Solves the law's defining equation at points given by edge and edge variable."""
+
+    def solve(self, edge: np.ndarray, xi: Array, start: ComplexArray | None) -> tuple[Array, ComplexArray]:
+        """Smooth factor of the density at the points, and the solution there.
+
+        Parameters
+        ----------
+        edge : (m,) index of each point's edge.
+        xi : (m,) edge variables.
+        start : (m, s) approximate solutions to begin from, or None to begin from nothing.
+
+        Returns
+        -------
+        (m,) smooth factor and (m, s) solutions, certified; raises `CertificationError` otherwise.
+        """
+        ...
+
+
+def _chebyshev_nodes(count: int) -> Array:
+    return -np.cos(np.pi * (np.arange(count) + 0.5) / count)
+
+
+def _values_to_coefficients(count: int) -> Array:
+    nodes = _chebyshev_nodes(count)
+    matrix = np.polynomial.chebyshev.chebvander(nodes, count - 1).T * (2.0 / count)
+    matrix[0] *= 0.5
+    return matrix
+
+
+def _integration_matrix(count: int) -> Array:
+    """Coefficients of a series to those of its integral (constant term left at zero)."""
+    matrix = np.zeros((count + 1, count))
+    matrix[1, 0] = 1.0
+    for k in range(1, count):
+        matrix[k + 1, k] += 0.5 / (k + 1)
+        if k > 1:
+            matrix[k - 1, k] -= 0.5 / (k - 1)
+    return matrix
+
+
+_NODES = _chebyshev_nodes(ORDER)
+_TO_COEFFICIENTS = _values_to_coefficients(ORDER)
+_INTEGRATE = _integration_matrix(ORDER)
+_HALVES = np.stack(
+    [
+        np.polynomial.chebyshev.chebvander(0.5 * (_NODES + shift), ORDER - 1) @ _TO_COEFFICIENTS
+        for shift in (-1.0, 1.0)
+    ]
+)
+_CHECK_POINTS = np.array([-0.97, -0.31, 0.41, 0.985])
+_CHECK = np.polynomial.chebyshev.chebvander(_CHECK_POINTS, ORDER - 1)
+
+
+def _clenshaw(columns: Array, index: np.ndarray, s: Array) -> Array:
+    """Sum of columns[k, index] * T_k(s) over k."""
+    twice = s + s
+    older = np.zeros_like(s)
+    newer = columns[-1].take(index)
+    for k in range(len(columns) - 2, 0, -1):
+        term = twice * newer
+        term -= older
+        term += columns[k].take(index)
+        older, newer = newer, term
+    newer = s * newer
+    newer -= older
+    newer += columns[0].take(index)
+    return newer
+
+
+class EdgeAdaptedDensity:
+    """A density on finitely many intervals as edge-adapted Chebyshev panels.
+
+    Parameters
+    ----------
+    intervals : ascending, disjoint (a, b).
+    exponents : for each interval the exponents of its lower and upper edge, +1 (square root) or -1 (hard).
+    solver : where the values come from.
+    tolerance : size of the last Chebyshev coefficients at which a panel is accepted, relative to its largest.
+
+    Attributes
+    ----------
+    masses : mass of each interval, by integration of the panels.
+    check : largest relative difference at check points between the nodes, against the solver.
+    nodes : number of points solved.
+
+    Raises
+    ------
+    CertificationError : bisection does not lead to convergence, or the check fails.
+    """
+
+    def __init__(
+        self,
+        intervals: list[tuple[float, float]],
+        exponents: list[tuple[int, int]],
+        solver: NodeSolver,
+        *,
+        tolerance: float,
+    ) -> None:
+        self.edges = edge_list(intervals, exponents)
+        self._solver = solver
+        edge, low, high, values = self._refine(tolerance)
+        self._assemble(intervals, edge, low, high, values)
+
+    # -- construction -------------------------------------------------------------------------------
+
+    def _refine(self, tolerance: float) -> tuple[np.ndarray, Array, Array, Array]:
+        edge = np.arange(len(self.edges))
+        low = np.zeros(len(edge))
+        high = np.full(len(edge), _HALF)
+        start: ComplexArray | None = None
+        done: list[tuple[np.ndarray, Array, Array, Array, ComplexArray]] = []
+        self.nodes = 0
+        for _ in range(_MAX_LEVELS):
+            middle, half = 0.5 * (low + high), 0.5 * (high - low)
+            xi = (middle[:, None] + half[:, None] * _NODES).reshape(-1)
+            values, states = self._solver.solve(np.repeat(edge, ORDER), xi, start)
+            self.nodes += xi.size
+            values = values.reshape(-1, ORDER)
+            states = states.reshape(len(edge), ORDER, -1)
+            size = np.abs(values @ _TO_COEFFICIENTS.T)
+            bad = size[:, -2:].max(axis=1) > tolerance * size.max(axis=1)
+            good = ~bad
+            done.append((edge[good], low[good], high[good], values[good], states[good]))
+            if not bad.any():
+                break
+            # children start from their parent's series
+            children = np.einsum("hij,pjs->phis", _HALVES, states[bad])
+            start = children.reshape(-1, states.shape[2])
+            if np.count_nonzero(bad) > _MAX_PANELS:
+                break
+            edge = np.repeat(edge[bad], 2)
+            ends = np.stack([low[bad], middle[bad], high[bad]], axis=1)
+            low, high = ends[:, :2].reshape(-1), ends[:, 1:].reshape(-1)
+        if bad.any():
+            first = int(np.argmax(bad))
+            where = self._point(int(edge[first]), 0.5 * (low[first] + high[first]))
+            raise CertificationError(
+                f"the density does not settle near x = {where!r} (in units of the law's scale) "
+                "however finely it is cut; the parameters sit too close to a singular limit: move them slightly"
+            )
+        edge, low, high, values, states = (np.concatenate(parts) for parts in zip(*done, strict=True))
+        self.check = self._check(edge, low, high, values, states, max(64 * tolerance, 1e-12))
+        return edge, low, high, values
+
+    def _check(
+        self, edge: np.ndarray, low: Array, high: Array, values: Array, states: ComplexArray, limit: float
+    ) -> float:
+        """Largest relative difference between the series and the equation solved anew between the nodes."""
+        points = 0.5 * (low + high)[:, None] + 0.5 * (high - low)[:, None] * _CHECK_POINTS
+        interpolate = _CHECK @ _TO_COEFFICIENTS
+        start = np.einsum("ij,pjs->pis", interpolate, states).reshape(-1, states.shape[2])
+        fresh, _ = self._solver.solve(np.repeat(edge, len(_CHECK_POINTS)), points.reshape(-1), start)
+        stored = (values @ interpolate.T).reshape(-1)
+        difference = np.abs(stored - fresh) / fresh
+        worst = int(np.argmax(difference))
+        if not difference[worst] <= limit:
+            where = self._point(int(edge[worst // len(_CHECK_POINTS)]), float(points.reshape(-1)[worst]))
+            raise CertificationError(
+                f"the stored density misses its equation by {difference[worst]:.1e} (relative) at x = {where!r} "
+                f"(in units of the law's scale), where {limit:.1e} is allowed: move the parameters slightly"
+            )
+        return float(difference[worst])
+
+    def _point(self, edge: int, xi: float) -> float:
+        e = self.edges[edge]
+        return e.location + e.sign * e.width * xi**2
+
+    def _assemble(
+        self, intervals: list[tuple[float, float]], edge: np.ndarray, low: Array, high: Array, values: Array
+    ) -> None:
+        location = np.array([e.location for e in self.edges])[edge]
+        sign = np.array([float(e.sign) for e in self.edges])[edge]
+        width = np.array([e.width for e in self.edges])[edge]
+        exponent = np.array([e.exponent for e in self.edges])[edge]
+        half = 0.5 * (high - low)
+        xi = 0.5 * (low + high)[:, None] + half[:, None] * _NODES
+        x = location[:, None] + (sign * width)[:, None] * xi**2
+        slope = values * xi ** (1 + exponent)[:, None] * (2 * width * half)[:, None]  # d(mass)/ds, positive
+        mass, mean = (self._integrals(integrand, sign) for integrand in (slope, slope * x))
+
+        # ascending in x; for an upper edge the panels run downwards in xi
+        order = np.lexsort((sign * low, sign < 0, edge // 2))
+        columns: dict[str, list[Array]] = {"density": [], "mass": [], "mean": []}
+        rows: list[tuple[float, float, float, float, float]] = []  # location, sign/width, scale, shift, exponent
+        breaks: list[float] = []
+        empty = np.zeros(ORDER + 1)
+        total_mass = total_mean = 0.0
+        upper_mass: list[float] = []
+        self.masses: list[float] = []
+
+        def gap() -> None:
+            rows.append((0.0, 0.0, 0.0, 0.0, 1.0))
+            upper_mass.append(total_mass)
+            for name, constant in (("density", 0.0), ("mass", total_mass), ("mean", total_mean)):
+                column = empty.copy()
+                column[0] = constant
+                columns[name].append(column)
+
+        density = values @ _TO_COEFFICIENTS.T
+        for number, (a, b) in enumerate(intervals):
+            gap()
+            breaks.append(a)
+            before = total_mass
+            panels = [p for p in order if edge[p] // 2 == number]
+            for p in panels:
+                rows.append((location[p], sign[p] / width[p], 1 / half[p], -(low[p] + high[p]) / (2 * half[p]), exponent[p]))
+                columns["density"].append(np.append(density[p], 0.0))
+                for name, integral, total in (("mass", mass, total_mass), ("mean", mean, total_mean)):
+                    column = integral[0][p].copy()
+                    column[0] += total
+                    columns[name].append(column)
+                total_mass += mass[1][p]
+                total_mean += mean[1][p]
+                upper_mass.append(total_mass)
+                upper = high[p] if sign[p] > 0 else low[p]
+                breaks.append(location[p] + sign[p] * width[p] * upper**2)
+            breaks[-1] = b
+            self.masses.append(total_mass - before)
+        gap()
+        self._breaks = np.array(breaks)
+        self._location, self._factor, self._slope, self._shift, exponents = (np.array(row) for row in zip(*rows, strict=True))
+        self._hard = exponents < 0
+        self._density = np.ascontiguousarray(np.array(columns["density"]).T[:ORDER])
+        self._mass = np.ascontiguousarray(np.array(columns["mass"]).T)
+        self._mean = np.ascontiguousarray(np.array(columns["mean"]).T)
+        self._rising = self._factor >= 0
+        self._upper_mass = np.array(upper_mass)
+        self.total_mass, self.total_mean = total_mass, total_mean
+
+    @staticmethod
+    def _integrals(integrand: Array, sign: Array) -> tuple[Array, Array]:
+        """Series of the integral from the lower end in x, and its value at the upper end, for each panel."""
+        series = (integrand @ _TO_COEFFICIENTS.T) @ _INTEGRATE.T
+        at_end = series.sum(axis=1)
+        at_start = series @ ((-1.0) ** np.arange(ORDER + 1))
+        # the panel's lower end in x is s = -1 at a lower edge, s = +1 at an upper edge (where x falls with s)
+        series *= sign[:, None]
+        series[:, 0] -= np.where(sign > 0, at_start, -at_end)
+        return series, at_end - at_start
+
+    # -- evaluation ---------------------------------------------------------------------------------
+
+    def density(self, x: Array) -> Array:
+        return self._evaluate(x, self._density, weighted=True)
+
+    def mass(self, x: Array) -> Array:
+        """Mass of (-inf, x]."""
+        return self._evaluate(x, self._mass, weighted=False)
+
+    def partial_mean(self, x: Array) -> Array:
+        """Integral of t over (-inf, x]."""
+        return self._evaluate(x, self._mean, weighted=False)
+
+    def _evaluate(self, x: Array, columns: Array, *, weighted: bool) -> Array:
+        result = np.empty_like(x)
+        first, last = self._breaks[0], self._breaks[-1]
+        any_hard = bool(self._hard.any())
+        for begin in range(0, x.size, _CHUNK):
+            part = slice(begin, begin + _CHUNK)
+            point = np.clip(x[part], np.nextafter(first, -np.inf), np.nextafter(last, np.inf))
+            panel = np.searchsorted(self._breaks, point, side="right")
+            xi = point - self._location.take(panel)
+            xi *= self._factor.take(panel)
+            np.maximum(xi, 0.0, out=xi)
+            np.sqrt(xi, out=xi)
+            s = xi * self._slope.take(panel)
+            s += self._shift.take(panel)
+            np.clip(s, -1.0, 1.0, out=s)
+            value = _clenshaw(columns, panel, s)
+            if weighted:
+                if any_hard:
+                    hard = self._hard.take(panel)
+                    with np.errstate(divide="ignore"):
+                        value = np.where(hard, value / xi, value * xi)
+                else:
+                    value *= xi
+            result[part] = value
+        return result
+
+    def quantile(self, mass: Array) -> Array:
+        """Smallest x with mass of (-inf, x] at least `mass`, for 0 <= mass <= total mass (rounding is forgiven)."""
+        mass = np.clip(mass, 0.0, self.total_mass)
+        panel = np.searchsorted(self._upper_mass, mass, side="left")
+        panel = np.clip(panel, 1, len(self._upper_mass) - 2)
+        rising = self._rising.take(panel)
+        low, high = np.full(mass.shape, -1.0), np.full(mass.shape, 1.0)
+        s = np.zeros_like(mass)
+        active = np.arange(mass.size)
+        for iteration in range(120):
+            k, here = panel[active], s[active]
+            excess = _clenshaw(self._mass, k, here) - mass[active]
+            xi = np.maximum((here - self._shift[k]) / self._slope[k], 0.0)
+            smooth = _clenshaw(self._density, k, here)
+            slope = 2 * smooth * np.where(self._hard[k], 1.0, xi**2) / (np.abs(self._factor[k]) * self._slope[k])
+            slope = np.where(rising[active], slope, -slope)
+            above = (excess > 0) == rising[active]
+            high[active] = np.where(above, here, high[active])
+            low[active] = np.where(above, low[active], here)
+            middle = 0.5 * (low[active] + high[active])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = here - excess / slope
+            # Newton inside the bracket; bisection where it leaves it, and every fourth time
+            usable = (step > low[active]) & (step < high[active]) & (iteration % 4 != 3)
+            s[active] = np.where(usable, step, middle)
+            moved = np.abs(s[active] - here)
+            active = active[(moved > 2e-16) & (excess != 0) & (high[active] - low[active] > 4e-16)]
+            if active.size == 0:
+                break
+        else:
+            raise CertificationError(
+                f"the quantile of mass {mass[active[0]]!r} did not settle in 120 steps; please report the law"
+            )
+        xi = np.maximum((s - self._shift[panel]) / self._slope[panel], 0.0)
+        x = self._location[panel] + xi**2 / self._factor[panel]
+        x = np.where(mass <= 0.0, self._breaks[0], x)
+        return np.clip(x, self._breaks[panel - 1], self._breaks[panel])
+
+    def quadrature(self) -> tuple[Array, Array]:
+        """Points and weights: sum(weights * f(points)) is the integral of f for f smooth in the edge variables."""
+        k = np.flatnonzero(self._factor != 0)
+        panel = np.repeat(k, ORDER)
+        s = np.tile(_NODES, len(k))
+        xi = (s - self._shift[panel]) / self._slope[panel]
+        x = self._location[panel] + xi**2 / self._factor[panel]
+        smooth = _clenshaw(self._density, panel, s)
+        slope = 2 * smooth * np.where(self._hard[panel], 1.0, xi**2) / (np.abs(self._factor[panel]) * self._slope[panel])
+        return x, slope * np.tile(_FEJER, len(k))
+
+
+def edge_list(intervals: list[tuple[float, float]], exponents: list[tuple[int, int]]) -> list[Edge]:
+    """Lower and upper edge of each interval, in order."""
+    edges = []
+    for (a, b), (lower, upper) in zip(intervals, exponents, strict=True):
+        edges += [Edge(a, 1, b - a, lower), Edge(b, -1, b - a, upper)]
+    return edges
+
+
+def _fejer_weights(count: int) -> Array:
+    integrals = np.array([2.0 / (1 - k * k) if k % 2 == 0 else 0.0 for k in range(count)])
+    weights: Array = integrals @ _values_to_coefficients(count)
+    return weights
+
+
+_FEJER = _fejer_weights(ORDER)

@@ -1,0 +1,213 @@
+"""Polynomials with multiprecision coefficients, lowest degree first; real roots counted by Sturm's theorem."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from gequiv._checks import Array, ComplexArray
+from gequiv.errors import CertificationError
+
+DIGITS = 50
+
+Polynomial = list[Any]
+
+
+@functools.cache
+def context() -> Any:
+    """A private mpmath context of `DIGITS` digits, so that nobody else's precision is touched."""
+    import mpmath
+
+    ctx = mpmath.MPContext()
+    ctx.dps = DIGITS
+    return ctx
+
+
+def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
+    result = [0] * (len(a) + len(b) - 1)
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            result[i + j] += x * y
+    return result
+
+
+def add(a: Polynomial, b: Polynomial) -> Polynomial:
+    if len(a) < len(b):
+        a, b = b, a
+    return [x + b[i] if i < len(b) else x for i, x in enumerate(a)]
+
+
+def scaled(a: Polynomial, factor: Any) -> Polynomial:
+    return [factor * x for x in a]
+
+
+def subtract(a: Polynomial, b: Polynomial) -> Polynomial:
+    return add(a, scaled(b, -1))
+
+
+def derivative(a: Polynomial) -> Polynomial:
+    return [k * a[k] for k in range(1, len(a))]
+
+
+def evaluate(a: Polynomial, t: Any) -> Any:
+    value = a[-1]
+    for coefficient in a[-2::-1]:
+        value = value * t + coefficient
+    return value
+
+
+def shifted(a: Polynomial, centre: Any, length: Any) -> Polynomial:
+    """Coefficients of a(centre + length * delta) in delta."""
+    rest = list(a)
+    result = []
+    power = 1
+    while rest:
+        for k in range(len(rest) - 2, -1, -1):
+            rest[k] = rest[k] + centre * rest[k + 1]
+        result.append(rest.pop(0) * power)
+        power = power * length
+    return result
+
+
+def to_floats(a: Polynomial) -> Array:
+    return np.array([float(x) for x in a])
+
+
+def horner(coefficients: Array, t: ComplexArray) -> ComplexArray:
+    """Value at t of a float polynomial, or of one polynomial per point when coefficients are (degree + 1, m)."""
+    value = np.broadcast_to(coefficients[-1], t.shape).astype(t.dtype)
+    for coefficient in coefficients[-2::-1]:
+        value = value * t + coefficient
+    return value
+
+
+def horner_with_derivative(coefficients: Array, t: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+    """Value and derivative at t, by Horner's rule."""
+    value = np.broadcast_to(coefficients[-1], t.shape).astype(t.dtype)
+    slope = np.zeros_like(value)
+    for coefficient in coefficients[-2::-1]:
+        slope = slope * t + value
+        value = value * t + coefficient
+    return value, slope
+
+
+class RealRoots:
+    """The real roots of a polynomial without repeated roots, counted by Sturm's theorem on any interval.
+
+    Approximate roots come from a companion matrix in double precision; each is bracketed by a change of sign in
+    multiprecision and refined there. On each interval the number found is held against Sturm's count; where they
+    differ, the interval is bisected by the count alone.
+    """
+
+    def __init__(self, polynomial: Polynomial) -> None:
+        while polynomial[-1] == 0:
+            polynomial = polynomial[:-1]
+        self.polynomial = polynomial
+        self._chain = _sturm_chain(polynomial)
+        self._slope = derivative(polynomial)
+        self._candidates = _approximate_real_roots(polynomial)
+
+    def count(self, low: Any, high: Any) -> int:
+        """Number of roots in the open interval whose ends are not roots; high = None is plus infinity, low = None minus."""
+        return self._variations(low, -1) - self._variations(high, 1)
+
+    def within(self, low: Any, high: Any) -> list[Any]:
+        """The roots in the open interval, ascending, to the digits of the context."""
+        brackets = []
+        for candidate in self._candidates:
+            near, far = candidate * (1 - 1e-6), candidate * (1 + 1e-6)
+            if near > far:
+                near, far = far, near
+            near, far = context().mpf(near), context().mpf(far)
+            if (low is None or near > low) and (high is None or far < high):
+                if evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
+                    if brackets and near <= brackets[-1][1]:
+                        continue
+                    brackets.append((near, far))
+        if len(brackets) != self.count(low, high):
+            brackets = self._isolate(low, high)
+        return [self._refine(*bracket) for bracket in brackets]
+
+    def _variations(self, point: Any, side: int) -> int:
+        if point is None:
+            signs = [p[-1] * (side ** (len(p) - 1)) for p in self._chain]
+        else:
+            signs = [evaluate(p, point) for p in self._chain]
+        signs = [s for s in signs if s != 0]
+        return sum(1 for a, b in zip(signs, signs[1:], strict=False) if (a < 0) != (b < 0))
+
+    def _isolate(self, low: Any, high: Any) -> list[tuple[Any, Any]]:
+        ctx = context()
+        bound = 2 * max(abs(c / self.polynomial[-1]) ** (ctx.mpf(1) / (len(self.polynomial) - 1 - k))
+                        for k, c in enumerate(self.polynomial[:-1]))  # fmt: skip
+        low = -bound if low is None else low
+        high = bound if high is None else high
+        todo, found = [(low, high, self.count(low, high))], []
+        steps = 0
+        while todo:
+            a, b, number = todo.pop()
+            steps += 1
+            if steps > 4000:
+                raise CertificationError("two critical points of the curve cannot be told apart; move the parameters slightly")
+            if number == 1:
+                found.append((a, b))
+            elif number > 1:
+                middle = (a + b) / 2
+                left = self.count(a, middle)
+                todo += [(middle, b, number - left), (a, middle, left)]
+        return sorted(found)
+
+    def _refine(self, low: Any, high: Any) -> Any:
+        """Newton safeguarded by bisection."""
+        rising = evaluate(self.polynomial, high) > 0
+        t = (low + high) / 2
+        tolerance = context().mpf(10) ** (4 - DIGITS)
+        for _ in range(400):
+            value = evaluate(self.polynomial, t)
+            if value == 0:
+                return t
+            if (value > 0) == rising:
+                high = t
+            else:
+                low = t
+            slope = evaluate(self._slope, t)
+            new = t - value / slope if slope != 0 else low
+            if not low < new < high:
+                new = (low + high) / 2
+            if abs(new - t) <= tolerance * abs(new):
+                return new
+            t = new
+        return t
+
+
+def _sturm_chain(polynomial: Polynomial) -> list[Polynomial]:
+    chain = [polynomial, derivative(polynomial)]
+    while len(chain[-1]) > 1:
+        remainder = list(chain[-2])
+        divisor = chain[-1]
+        while len(remainder) >= len(divisor):
+            factor = remainder[-1] / divisor[-1]
+            offset = len(remainder) - len(divisor)
+            for k in range(len(divisor) - 1):
+                remainder[offset + k] -= factor * divisor[k]
+            remainder.pop()
+        while remainder and remainder[-1] == 0:
+            remainder.pop()
+        if not remainder:
+            break
+        chain.append(scaled(remainder, -1))
+    return chain
+
+
+def _approximate_real_roots(polynomial: Polynomial) -> list[float]:
+    """Real roots in double precision, ascending; the polynomial has a non-zero constant term."""
+    coefficients = to_floats([c / polynomial[0] for c in polynomial])
+    degree = len(coefficients) - 1
+    companion = np.zeros((degree, degree))
+    companion[0] = -coefficients[1:]
+    companion[np.arange(1, degree), np.arange(degree - 1)] = 1
+    inverse = np.linalg.eigvals(companion)
+    real = inverse[(np.abs(inverse.imag) < 1e-4 * np.abs(inverse.real))].real
+    return sorted(float(1 / value) for value in real if value != 0 and np.isfinite(1 / value))

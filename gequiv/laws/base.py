@@ -1,0 +1,224 @@
+"""What every spectral law offers, whatever the way in which it is computed."""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gequiv import _checks
+from gequiv._checks import Array, ComplexArray
+from gequiv.errors import ParameterError
+
+if TYPE_CHECKING:
+    from gequiv.laws.singular import SingularValueLaw
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was verified before a law was handed out.
+
+    Attributes
+    ----------
+    mass_error : |mass of the intervals + mass of the atoms - 1|.
+    density_error : largest relative difference between the stored density and the equation solved anew at
+        points between the nodes.
+    residual : largest relative Newton step at the nodes on leaving the solver.
+    half_plane : smallest margin -Im G / |G| over the nodes; positive means that every node lies on the
+        physical sheet.
+    nodes : number of points at which the defining equation was solved.
+    """
+
+    mass_error: float
+    density_error: float
+    residual: float
+    half_plane: float
+    nodes: int
+
+
+class Law(abc.ABC):
+    r"""A probability measure on the real line: finitely many intervals with a density, and atoms.
+
+    The measure is :math:`\mu(dx) = \rho(x)\,dx + \sum_j w_j \delta_{a_j}(dx)`. Conventions:
+
+    - ``cauchy`` is :math:`G(z) = \int \mu(dx)/(z - x)`, so that Im G < 0 in the upper half-plane and
+      :math:`\rho(x) = -\mathrm{Im}\,G(x + i0)/\pi`;
+    - ``cdf`` is right-continuous, :math:`F(x) = \mu((-\infty, x])`, atoms included;
+    - ``ppf`` is the left-continuous inverse, :math:`\inf\{x : F(x) \ge q\}`.
+
+    Numbers, lists and arrays of any shape are accepted; a number gives a number back. NaN is refused.
+    """
+
+    # -- what a subclass supplies: arrays in, arrays out, already validated ---------------------------
+
+    @abc.abstractmethod
+    def support(self) -> list[tuple[float, float]]:
+        """The intervals that carry the density, ascending; atoms are not included."""
+
+    @abc.abstractmethod
+    def atoms(self) -> list[tuple[float, float]]:
+        """The point masses as (location, weight), ascending; empty where there are none."""
+
+    @abc.abstractmethod
+    def moment(self, k: int) -> float:
+        r"""The moment :math:`\int x^k \mu(dx)` for an integer k >= 0."""
+
+    @abc.abstractmethod
+    def _pdf(self, x: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def _cdf(self, x: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def _ppf(self, q: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def _partial_mean(self, x: Array) -> Array: ...
+
+    @abc.abstractmethod
+    def _cauchy(self, z: ComplexArray) -> ComplexArray: ...
+
+    # -- the public contract ------------------------------------------------------------------------
+
+    def pdf(self, x: Any) -> Any:
+        r"""Density :math:`\rho(x)` of the absolutely continuous part.
+
+        Zero outside the support; infinite at an edge where the density diverges.
+
+        Raises
+        ------
+        ParameterError : x is not real, or contains NaN.
+        """
+        return _apply(self._pdf, _checks.real_array("x", x))
+
+    def cdf(self, x: Any) -> Any:
+        r"""Distribution function :math:`F(x) = \mu((-\infty, x])`, atoms included.
+
+        Raises
+        ------
+        ParameterError : x is not real, or contains NaN.
+        """
+        return _apply(self._cdf, _checks.real_array("x", x))
+
+    def ppf(self, q: Any) -> Any:
+        r"""Quantile :math:`\inf\{x : F(x) \ge q\}` for probabilities q in [0, 1].
+
+        q = 0 gives the lowest point of the support, q = 1 the highest.
+
+        Raises
+        ------
+        ParameterError : q is not real, contains NaN, or leaves [0, 1].
+        """
+        array = _checks.real_array("q", q)
+        if array.size and (array.min() < 0 or array.max() > 1):
+            bad = array[(array < 0) | (array > 1)].flat[0]
+            raise ParameterError(f"q must lie in [0, 1]; got {bad!r}")
+        return _apply(self._ppf, array)
+
+    def partial_mean(self, x: Any) -> Any:
+        r"""Lower partial expectation :math:`\int_{(-\infty, x]} t\,\mu(dt)`, atoms included.
+
+        With the distribution function it gives :math:`\int_{-\infty}^x F = x F(x) -` ``partial_mean(x)``, from
+        which the Wasserstein distance to a sample follows without quadrature.
+
+        Raises
+        ------
+        ParameterError : x is not real, or contains NaN.
+        """
+        return _apply(self._partial_mean, _checks.real_array("x", x))
+
+    def cauchy(self, z: Any) -> Any:
+        r"""Cauchy transform :math:`G(z) = \int \mu(dx)/(z - x)` for complex z off the support and the atoms.
+
+        Raises
+        ------
+        ParameterError : z contains NaN, or is a real point of the support or an atom, where G has no value
+            (take z = x + 1j*eta with a small eta > 0, or ``pdf`` for the density).
+        CertificationError : the value could not be certified.
+        """
+        array = _checks.complex_array("z", z)
+        self._refuse_spectrum(array)
+        return _apply(self._cauchy, array)
+
+    def rvs(self, size: Any = None, rng: Any = None) -> Any:
+        """Independent draws from the law (not the eigenvalues of one matrix, which repel each other).
+
+        Parameters
+        ----------
+        size : None for one number, an int or a tuple of ints for an array of that shape.
+        rng : numpy Generator, or an int that seeds one; required, so that a run can be repeated.
+
+        Raises
+        ------
+        ParameterError : rng is neither, or size is not a shape.
+        """
+        source = _checks.generator(rng)
+        try:
+            uniform = source.random(size)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"size must be None, an int or a tuple of ints; got {size!r}") from error
+        return _apply(self._ppf, np.asarray(uniform, dtype=np.float64))
+
+    def mean(self) -> float:
+        """First moment."""
+        return self.moment(1)
+
+    def variance(self) -> float:
+        """Second moment about the mean."""
+        return self.moment(2) - self.moment(1) ** 2
+
+    def singular_values(self) -> SingularValueLaw:
+        """The law of √x when x has this law: singular values from squared singular values.
+
+        Raises
+        ------
+        ParameterError : the law charges negative numbers.
+        """
+        from gequiv.laws.singular import SingularValueLaw
+
+        return SingularValueLaw(self)
+
+    # -- helpers for subclasses ---------------------------------------------------------------------
+
+    def _refuse_spectrum(self, z: ComplexArray) -> None:
+        on_axis = z.real[z.imag == 0]
+        if on_axis.size == 0:
+            return
+        for low, high in self.support():
+            inside = on_axis[(on_axis >= low) & (on_axis <= high)]
+            if inside.size:
+                raise ParameterError(
+                    f"z must lie off the support: the Cauchy transform has no value at z = {inside[0]!r}, inside "
+                    f"[{low!r}, {high!r}]; take z = x + 1j*eta with eta > 0, or pdf(x) for the density"
+                )
+        for location, _ in self.atoms():
+            if (on_axis == location).any():
+                raise ParameterError(f"z must lie off the atoms: the Cauchy transform has a pole at z = {location!r}")
+
+    def _add_atoms(self, x: Array, continuous: Array) -> Array:
+        for location, weight in self.atoms():
+            continuous = continuous + weight * (x >= location)
+        return continuous
+
+
+def moment_order(k: Any) -> int:
+    """A moment's order, validated."""
+    return _checks.positive_integer("k", k, minimum=0)
+
+
+def finite_moment(k: int, value: float) -> float:
+    """`value`, unless it left the floating-point range."""
+    if not math.isfinite(value):
+        raise ParameterError(
+            f"k = {k} is too large for this law: its moment exceeds the largest float (1.8e308); "
+            "take a lower order, or the moment of the rescaled law"
+        )
+    return value
+
+
+def _apply(function: Any, array: Any) -> Any:
+    result = function(array.reshape(-1)).reshape(array.shape)
+    return result[()] if result.ndim == 0 else result
