@@ -37,6 +37,8 @@ class ChainCurve:
     worst_step, margin : largest relative Newton step and smallest -Im G/|G| met so far.
     """
 
+    precision = np.longdouble
+
     def __init__(self, inner: tuple[Fraction, ...], aspect: Fraction, signal: float, noise: float) -> None:
         ctx = poly.context()
         mp = ctx.mpf
@@ -158,19 +160,34 @@ class ChainCurve:
         return y, ratio, _turn(1 + y) + _turn(1 + self._c * y) - angle_ratio
 
     def _last_digits(
-        self, edge: np.ndarray, xi: Array, width: Array | ComplexArray, eta: ComplexArray
-    ) -> ComplexArray:
-        """One more step with the product (1+y)(1+cy)P^2 - z tP where that carries less rounding than delta^2 q."""
+        self, edge: np.ndarray, xi: Any, width: Array | ComplexArray, eta: ComplexArray
+    ) -> tuple[ComplexArray, ComplexArray]:
+        """t and y after one more Newton step in extended precision (where the platform has it).
+
+        The equation is taken as (1+y)(1+cy)P^2 = z tP or as delta^2 q = (z - z_e) tP, whichever carries less rounding.
+        """
+        xi = xi.astype(np.longdouble)
         delta = xi * eta
-        (a, da), (b, db), (d, dd) = (poly.horner_with_derivative(f[edge].T, delta) for f in self._near[:3])
+        (a, da), (b, db), (d, dd), (p, dp) = (
+            poly.horner_with_derivative(f[edge].T, delta) for f in self._fine_factors
+        )
+        q, dq = poly.horner_with_derivative(self._fine_quotients[edge].T, delta)
         size = np.abs(delta)
-        big_a, big_b = (poly.horner(np.abs(f[edge].T), size) for f in self._near[:2])
+        big_a, big_b = (poly.horner(np.abs(f[edge].T), size) for f in self._fine_factors[:2])
         rounding = big_a * np.abs(b) + big_b * np.abs(a)
-        better = rounding < size**2 * poly.horner(np.abs(self._quotients[edge].T), size)
-        z = self._locations[edge] + width * xi**2
-        with np.errstate(all="ignore"):
-            change = (a * b - z * d) / (da * b + a * db - z * dd) / xi
-        return np.where(better & (np.abs(change) < 1e-9 * np.abs(eta)), eta - change, eta)
+        product = rounding < size**2 * poly.horner(np.abs(self._fine_quotients[edge].T), size)
+        offset = width * xi**2
+        z = self._locations[edge] + offset
+        with np.errstate(all="ignore"):  # what is not finite afterwards is refused by the caller
+            residual = np.where(product, a * b - z * d, delta**2 * q - offset * d)
+            slope = np.where(product, da * b + a * db - z * dd, 2 * delta * q + delta**2 * dq - offset * dd)
+            step = residual / slope
+            step = np.where(np.abs(step) < 1e-8 * np.abs(delta), step, np.nan)
+            delta = delta - step
+            centre = self._fine_centres[edge]
+            t = centre + np.abs(centre) * delta
+            y = self._fine_share * t + self._fine_rest * t / (p - step * dp)
+        return t.astype(np.complex128), y.astype(np.complex128)
 
     def masses(self) -> list[float]:
         """Mass of each interval from the closed form of the integral of G."""
@@ -193,10 +210,15 @@ class ChainCurve:
         for t, value in zip(self._edge_points, self._edge_values, strict=True):
             near = [poly.shifted(factor, t, abs(t)) for factor in self._exact_factors]
             top = poly.multiply(near[0], near[1])
-            quotients.append(poly.to_floats(poly.subtract(top, poly.scaled(near[2], value))[2:]))
-            factors.append([poly.to_floats(factor) for factor in near])
-        self._quotients = np.array(quotients)
-        self._near = [np.array(group) for group in zip(*factors, strict=True)]  # per factor, a row per edge
+            quotients.append(poly.to_extended(poly.subtract(top, poly.scaled(near[2], value))[2:]))
+            factors.append([poly.to_extended(factor) for factor in near])
+        # one row per edge; extended precision for the last step of Newton's method, double for those before
+        self._fine_quotients = np.array(quotients)
+        self._fine_factors = [np.array(group) for group in zip(*factors, strict=True)]
+        self._quotients = self._fine_quotients.astype(np.float64)
+        self._bottoms = self._fine_factors[2].astype(np.float64)
+        self._fine_centres = poly.to_extended(self._edge_points)
+        self._fine_share, self._fine_rest = poly.to_extended([self._share, self._rest])
         self._centres = np.array([float(t) for t in self._edge_points])
         edges = edge_list(self.intervals, self.exponents)
         self._locations = np.array([e.location for e in edges])
@@ -214,7 +236,8 @@ class ChainCurve:
         chain = np.ones_like(t)
         for w in self.weights:
             chain = chain * (1 + w * t)
-        return t / chain
+        with np.errstate(divide="ignore", invalid="ignore"):  # a root at a pole of the curve fails the sheet test
+            return t / chain
 
     def physical(self, t: ComplexArray) -> np.ndarray:
         """Whether t, a solution for a z in the upper half-plane or inside the support, is the physical one."""
@@ -245,9 +268,9 @@ class ChainCurve:
 
     # -- density ------------------------------------------------------------------------------------
 
-    def solve(self, edge: np.ndarray, xi: Array, start: ComplexArray | None) -> tuple[Array, ComplexArray]:
+    def solve(self, edge: np.ndarray, xi: Any, start: ComplexArray | None) -> tuple[Array, ComplexArray]:
         """Node solver of `EdgeAdaptedDensity`; the state is the one number t."""
-        x = self._locations[edge] + self._widths[edge] * xi**2
+        x = (self._locations[edge] + self._widths[edge] * xi**2).astype(np.float64)
         t = self._cold_start(x.astype(np.complex128)) if start is None else start[:, 0]
         t, y, fine = self._newton(edge, xi, self._widths[edge], t, relative_to_imaginary=True)
         lost = np.flatnonzero(~fine)
@@ -260,7 +283,7 @@ class ChainCurve:
                 where = float(x[lost[~found]][0])
                 raise CertificationError(f"no certified solution at x = {where!r} (in units of the mean): {_EXTREME}")
         self.margin = min(self.margin, float(np.min(-y.imag / np.abs(1 + y))))
-        return -y.imag / (np.pi * x * xi ** self._exponents[edge]), t[:, None]
+        return -y.imag / (np.pi * x * xi.astype(np.float64) ** self._exponents[edge]), t[:, None]
 
     def _cold_start(self, z: ComplexArray) -> ComplexArray:
         roots = self.all_roots(z)
@@ -274,7 +297,7 @@ class ChainCurve:
     def _newton(
         self,
         edge: np.ndarray,
-        xi: Array,
+        xi: Any,
         width: Array | ComplexArray,
         t: ComplexArray,
         *,
@@ -285,8 +308,9 @@ class ChainCurve:
         Returns t, y (from the expansion about the edge, more accurate than from t) and whether each point converged
         onto the physical sheet.
         """
-        quotient, bottom, centre = self._quotients[edge].T, self._near[2][edge].T, self._centres[edge]
+        quotient, bottom, centre = self._quotients[edge].T, self._bottoms[edge].T, self._centres[edge]
         length = np.abs(centre)
+        fine_xi, xi = xi, xi.astype(np.float64)
         eta = (t - centre) / (length * xi)
         step = np.full(eta.shape, np.inf)
         finished = np.zeros(eta.shape, dtype=bool)
@@ -303,12 +327,10 @@ class ChainCurve:
             step = new_step
             if finished.all():
                 break
-        eta = self._last_digits(edge, xi, width, eta)
-        t = centre + length * xi * eta
-        fine = finished & np.isfinite(t)
-        t = np.where(fine, t, -1j)
-        chain = poly.horner(self._near[3][edge].T, np.where(fine, xi * eta, 0))
-        y = self.share * t + self.rest * t / chain
+        fine = finished & np.isfinite(eta)
+        t, y = self._last_digits(edge, fine_xi, width, np.where(fine, eta, -1j))
+        fine &= np.isfinite(t) & np.isfinite(y)
+        t, y = np.where(fine, t, -1j), np.where(fine, y, -1j)
         fine &= self.physical(t)
         if fine.any():
             self.worst_step = max(self.worst_step, float(step[fine].max()))
@@ -336,7 +358,7 @@ class ChainCurve:
         y, ratio = self.excess(t), self.ratio(t)
         if self.aspect == 1:  # zG^2 = t/P exactly, so that 1+y need not be formed where it vanishes
             root = np.sqrt(ratio / z)
-            return np.where((root * (1 + y).conj() * z.conj()).real < 0, -root, root)
+            return np.where((root * (1 + y).conj() * z).real < 0, -root, root)
         return (1 + y) / z if self.aspect > 1 else ratio / (1 + self.c * y)
 
     def _solve_above(self, z: ComplexArray) -> ComplexArray:

@@ -12,7 +12,7 @@ The distribution function and the lower partial expectation are the integrals of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ _MAX_LEVELS = 80
 _MAX_PANELS = 512
 _CHUNK = 16384
 _HALF = np.sqrt(0.5)
+_TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,21 @@ class Edge:
 
 
 class NodeSolver(Protocol):
-    """Solves the law's defining equation at points given by edge and edge variable."""
+    """Solves the law's defining equation at points given by edge and edge variable.
 
-    def solve(self, edge: np.ndarray, xi: Array, start: ComplexArray | None) -> tuple[Array, ComplexArray]:
+    `precision` is the floating-point type of the edge variables that it wants: np.float64, or np.longdouble if it can make
+    use of the extra digits, which matter where the density varies fast.
+    """
+
+    precision: type[np.floating[Any]]
+
+    def solve(self, edge: np.ndarray, xi: Any, start: ComplexArray | None) -> tuple[Array, ComplexArray]:
         """Smooth factor of the density at the points, and the solution there.
 
         Parameters
         ----------
         edge : (m,) index of each point's edge.
-        xi : (m,) edge variables.
+        xi : (m,) edge variables, of type `precision`.
         start : (m, s) approximate solutions to begin from, or None to begin from nothing.
 
         Returns
@@ -147,74 +154,95 @@ class EdgeAdaptedDensity:
 
     def _refine(self, tolerance: float) -> tuple[np.ndarray, Array, Array, Array]:
         edge = np.arange(len(self.edges))
-        low = np.zeros(len(edge))
-        high = np.full(len(edge), _HALF)
+        low = np.zeros(len(edge), dtype=np.longdouble)
+        high = self._on_grid(edge, np.full(len(edge), _HALF, dtype=np.longdouble))
         start: ComplexArray | None = None
-        done: list[tuple[np.ndarray, Array, Array, Array, ComplexArray]] = []
+        done: list[tuple[np.ndarray, Any, Any, Array, ComplexArray]] = []
         self.nodes = 0
         for _ in range(_MAX_LEVELS):
-            middle, half = 0.5 * (low + high), 0.5 * (high - low)
-            xi = (middle[:, None] + half[:, None] * _NODES).reshape(-1)
+            xi = self._points(low, high, _NODES)
             values, states = self._solver.solve(np.repeat(edge, ORDER), xi, start)
             self.nodes += xi.size
             values = values.reshape(-1, ORDER)
             states = states.reshape(len(edge), ORDER, -1)
             size = np.abs(values @ _TO_COEFFICIENTS.T)
-            bad = size[:, -2:].max(axis=1) > tolerance * size.max(axis=1)
+            bad = size[:, -2:].max(axis=1) > tolerance * size.max(axis=1) + self._rounding(size, low, high)
             good = ~bad
             done.append((edge[good], low[good], high[good], values[good], states[good]))
-            if not bad.any():
+            if not bad.any() or np.count_nonzero(bad) > _MAX_PANELS:
                 break
             # children start from their parent's series
-            children = np.einsum("hij,pjs->phis", _HALVES, states[bad])
-            start = children.reshape(-1, states.shape[2])
-            if np.count_nonzero(bad) > _MAX_PANELS:
-                break
+            start = np.einsum("hij,pjs->phis", _HALVES, states[bad]).reshape(-1, states.shape[2])
+            middle = self._on_grid(edge[bad], 0.5 * (low[bad] + high[bad]))
+            ends = np.stack([low[bad], middle, high[bad]], axis=1)
             edge = np.repeat(edge[bad], 2)
-            ends = np.stack([low[bad], middle[bad], high[bad]], axis=1)
             low, high = ends[:, :2].reshape(-1), ends[:, 1:].reshape(-1)
         if bad.any():
             first = int(np.argmax(bad))
-            where = self._point(int(edge[first]), 0.5 * (low[first] + high[first]))
+            where = float(self._locate(edge[first : first + 1], 0.5 * (low + high)[first : first + 1])[0])
             raise CertificationError(
                 f"the density does not settle near x = {where!r} (in units of the law's scale) "
                 "however finely it is cut; the parameters sit too close to a singular limit: move them slightly"
             )
         edge, low, high, values, states = (np.concatenate(parts) for parts in zip(*done, strict=True))
-        self.check = self._check(edge, low, high, values, states, max(64 * tolerance, 1e-12))
+        self.check = self._check(edge, low, high, values, states, max(32 * tolerance, 1e-12))
         return edge, low, high, values
 
+    def _points(self, low: Any, high: Any, nodes: Array) -> Any:
+        xi = 0.5 * (low + high)[:, None] + 0.5 * (high - low)[:, None] * nodes
+        return xi.reshape(-1).astype(getattr(self._solver, "precision", np.float64))
+
+    def _locate(self, edge: np.ndarray, xi: Any) -> Array:
+        """x as a float."""
+        location, sign, width = self._columns(edge)
+        x: Array = (location + sign * width * xi**2).astype(np.float64)
+        return x
+
+    def _on_grid(self, edge: np.ndarray, xi: Any) -> Any:
+        """The edge variable next to xi whose x is a float exactly."""
+        location, sign, width = self._columns(edge)
+        return np.sqrt((self._locate(edge, xi) - location) * sign / width)
+
+    def _columns(self, edge: np.ndarray) -> tuple[Any, Any, Any]:
+        chosen = [self.edges[k] for k in edge]
+        location, sign, width = np.array([(e.location, e.sign, e.width) for e in chosen], dtype=np.longdouble).T
+        return location, sign, width
+
+    def _rounding(self, size: Array, low: Any, high: Any) -> Array:
+        """What the last digit of xi moves the smooth factor by, where it varies fast: no series can settle below that."""
+        slope = size @ np.arange(ORDER) * ((low + high) / (high - low)).astype(np.float64)
+        return np.asarray(4 * float(np.finfo(getattr(self._solver, "precision", np.float64)).eps) * slope)
+
     def _check(
-        self, edge: np.ndarray, low: Array, high: Array, values: Array, states: ComplexArray, limit: float
+        self, edge: np.ndarray, low: Any, high: Any, values: Array, states: ComplexArray, limit: float
     ) -> float:
         """Largest relative difference between the series and the equation solved anew between the nodes."""
-        points = 0.5 * (low + high)[:, None] + 0.5 * (high - low)[:, None] * _CHECK_POINTS
+        points = self._points(low, high, _CHECK_POINTS)
         interpolate = _CHECK @ _TO_COEFFICIENTS
         start = np.einsum("ij,pjs->pis", interpolate, states).reshape(-1, states.shape[2])
-        fresh, _ = self._solver.solve(np.repeat(edge, len(_CHECK_POINTS)), points.reshape(-1), start)
+        fresh, _ = self._solver.solve(np.repeat(edge, len(_CHECK_POINTS)), points, start)
         stored = (values @ interpolate.T).reshape(-1)
         difference = np.abs(stored - fresh) / fresh
-        worst = int(np.argmax(difference))
-        if not difference[worst] <= limit:
-            where = self._point(int(edge[worst // len(_CHECK_POINTS)]), float(points.reshape(-1)[worst]))
+        rounding = self._rounding(np.abs(values @ _TO_COEFFICIENTS.T), low, high)
+        allowed = limit + 8 * np.repeat(rounding, len(_CHECK_POINTS)) / fresh
+        worst = int(np.argmax(difference / allowed))
+        if not difference[worst] <= allowed[worst]:
+            panel = worst // len(_CHECK_POINTS)
+            where = float(self._locate(edge[panel : panel + 1], points[worst : worst + 1])[0])
             raise CertificationError(
                 f"the stored density misses its equation by {difference[worst]:.1e} (relative) at x = {where!r} "
-                f"(in units of the law's scale), where {limit:.1e} is allowed: move the parameters slightly"
+                f"(in units of the law's scale), where {allowed[worst]:.1e} is allowed: move the parameters slightly"
             )
-        return float(difference[worst])
-
-    def _point(self, edge: int, xi: float) -> float:
-        e = self.edges[edge]
-        return e.location + e.sign * e.width * xi**2
+        return float(difference.max())
 
     def _assemble(
         self, intervals: list[tuple[float, float]], edge: np.ndarray, low: Array, high: Array, values: Array
     ) -> None:
-        location = np.array([e.location for e in self.edges])[edge]
-        sign = np.array([float(e.sign) for e in self.edges])[edge]
-        width = np.array([e.width for e in self.edges])[edge]
+        location, sign, width = (column.astype(np.float64) for column in self._columns(edge))
         exponent = np.array([e.exponent for e in self.edges])[edge]
-        half = 0.5 * (high - low)
+        ends = self._locate(edge, low), self._locate(edge, high)
+        half = (0.5 * (high - low)).astype(np.float64)
+        low, high = low.astype(np.float64), high.astype(np.float64)
         xi = 0.5 * (low + high)[:, None] + half[:, None] * _NODES
         x = location[:, None] + (sign * width)[:, None] * xi**2
         slope = values * xi ** (1 + exponent)[:, None] * (2 * width * half)[:, None]  # d(mass)/ds, positive
@@ -223,7 +251,8 @@ class EdgeAdaptedDensity:
         # ascending in x; for an upper edge the panels run downwards in xi
         order = np.lexsort((sign * low, sign < 0, edge // 2))
         columns: dict[str, list[Array]] = {"density": [], "mass": [], "mean": []}
-        rows: list[tuple[float, float, float, float, float]] = []  # location, sign/width, scale, shift, exponent
+        # location of the edge, sign/width, 1/half-width of the panel in xi, its start in xi and in x, exponent
+        rows: list[tuple[float, float, float, float, float, float]] = []
         breaks: list[float] = []
         empty = np.zeros(ORDER + 1)
         total_mass = total_mean = 0.0
@@ -231,7 +260,7 @@ class EdgeAdaptedDensity:
         self.masses: list[float] = []
 
         def gap() -> None:
-            rows.append((0.0, 0.0, 0.0, 0.0, 1.0))
+            rows.append((0.0, 0.0, 0.0, 1.0, 0.0, 1.0))
             upper_mass.append(total_mass)
             for name, constant in (("density", 0.0), ("mass", total_mass), ("mean", total_mean)):
                 column = empty.copy()
@@ -245,7 +274,7 @@ class EdgeAdaptedDensity:
             before = total_mass
             panels = [p for p in order if edge[p] // 2 == number]
             for p in panels:
-                rows.append((location[p], sign[p] / width[p], 1 / half[p], -(low[p] + high[p]) / (2 * half[p]), exponent[p]))
+                rows.append((location[p], sign[p] / width[p], 1 / half[p], low[p], ends[0][p], exponent[p]))
                 columns["density"].append(np.append(density[p], 0.0))
                 for name, integral, total in (("mass", mass, total_mass), ("mean", mean, total_mean)):
                     column = integral[0][p].copy()
@@ -254,13 +283,12 @@ class EdgeAdaptedDensity:
                 total_mass += mass[1][p]
                 total_mean += mean[1][p]
                 upper_mass.append(total_mass)
-                upper = high[p] if sign[p] > 0 else low[p]
-                breaks.append(location[p] + sign[p] * width[p] * upper**2)
-            breaks[-1] = b
+                breaks.append(ends[1 if sign[p] > 0 else 0][p])
             self.masses.append(total_mass - before)
         gap()
         self._breaks = np.array(breaks)
-        self._location, self._factor, self._slope, self._shift, exponents = (np.array(row) for row in zip(*rows, strict=True))
+        columns_of_rows = (np.array(column) for column in zip(*rows, strict=True))
+        self._location, self._factor, self._slope, self._start, self._anchor, exponents = columns_of_rows
         self._hard = exponents < 0
         self._density = np.ascontiguousarray(np.array(columns["density"]).T[:ORDER])
         self._mass = np.ascontiguousarray(np.array(columns["mass"]).T)
@@ -301,18 +329,23 @@ class EdgeAdaptedDensity:
             part = slice(begin, begin + _CHUNK)
             point = np.clip(x[part], np.nextafter(first, -np.inf), np.nextafter(last, np.inf))
             panel = np.searchsorted(self._breaks, point, side="right")
+            factor = self._factor.take(panel)
             xi = point - self._location.take(panel)
-            xi *= self._factor.take(panel)
+            xi *= factor
             np.maximum(xi, 0.0, out=xi)
             np.sqrt(xi, out=xi)
-            s = xi * self._slope.take(panel)
-            s += self._shift.take(panel)
+            # xi - start = (x - anchor)/(width (xi + start)): exact differences, however narrow the panel
+            s = point - self._anchor.take(panel)
+            s *= factor
+            s /= np.maximum(xi + self._start.take(panel), _TINY)
+            s *= self._slope.take(panel)
+            s -= 1.0
             np.clip(s, -1.0, 1.0, out=s)
             value = _clenshaw(columns, panel, s)
             if weighted:
                 if any_hard:
                     hard = self._hard.take(panel)
-                    with np.errstate(divide="ignore"):
+                    with np.errstate(divide="ignore", invalid="ignore"):  # xi = 0: infinite at a hard edge
                         value = np.where(hard, value / xi, value * xi)
                 else:
                     value *= xi
@@ -327,33 +360,34 @@ class EdgeAdaptedDensity:
         rising = self._rising.take(panel)
         low, high = np.full(mass.shape, -1.0), np.full(mass.shape, 1.0)
         s = np.zeros_like(mass)
+        last_move = np.full(mass.shape, np.inf)
         active = np.arange(mass.size)
-        for iteration in range(120):
+        for _ in range(200):
             k, here = panel[active], s[active]
             excess = _clenshaw(self._mass, k, here) - mass[active]
-            xi = np.maximum((here - self._shift[k]) / self._slope[k], 0.0)
-            smooth = _clenshaw(self._density, k, here)
-            slope = 2 * smooth * np.where(self._hard[k], 1.0, xi**2) / (np.abs(self._factor[k]) * self._slope[k])
-            slope = np.where(rising[active], slope, -slope)
+            active, k, here, excess = (part[excess != 0] for part in (active, k, here, excess))
+            if active.size == 0:
+                break
             above = (excess > 0) == rising[active]
             high[active] = np.where(above, here, high[active])
             low[active] = np.where(above, low[active], here)
-            middle = 0.5 * (low[active] + high[active])
+            slope = np.where(rising[active], 1.0, -1.0) * self._mass_slope(k, here)
             with np.errstate(divide="ignore", invalid="ignore"):
-                step = here - excess / slope
-            # Newton inside the bracket; bisection where it leaves it, and every fourth time
-            usable = (step > low[active]) & (step < high[active]) & (iteration % 4 != 3)
-            s[active] = np.where(usable, step, middle)
-            moved = np.abs(s[active] - here)
-            active = active[(moved > 2e-16) & (excess != 0) & (high[active] - low[active] > 4e-16)]
+                newton = here - excess / slope
+            # Newton while it stays inside the bracket and at least halves its step, else bisection
+            usable = (newton > low[active]) & (newton < high[active])
+            usable &= np.abs(newton - here) < 0.5 * last_move[active]
+            new = np.where(usable, newton, 0.5 * (low[active] + high[active]))
+            last_move[active] = np.where(usable, np.abs(new - here), np.inf)
+            s[active] = new
+            active = active[(np.abs(new - here) > 2e-16) & (high[active] - low[active] > 4e-16)]
             if active.size == 0:
                 break
         else:
             raise CertificationError(
-                f"the quantile of mass {mass[active[0]]!r} did not settle in 120 steps; please report the law"
+                f"the quantile of mass {mass[active[0]]!r} did not settle in 200 steps; please report the law"
             )
-        xi = np.maximum((s - self._shift[panel]) / self._slope[panel], 0.0)
-        x = self._location[panel] + xi**2 / self._factor[panel]
+        x = self._position(panel, s)
         x = np.where(mass <= 0.0, self._breaks[0], x)
         return np.clip(x, self._breaks[panel - 1], self._breaks[panel])
 
@@ -362,11 +396,19 @@ class EdgeAdaptedDensity:
         k = np.flatnonzero(self._factor != 0)
         panel = np.repeat(k, ORDER)
         s = np.tile(_NODES, len(k))
-        xi = (s - self._shift[panel]) / self._slope[panel]
-        x = self._location[panel] + xi**2 / self._factor[panel]
+        return self._position(panel, s), self._mass_slope(panel, s) * np.tile(_FEJER, len(k))
+
+    def _position(self, panel: np.ndarray, s: Array) -> Array:
+        """x at s on the panels."""
+        beyond = (s + 1) / self._slope[panel]
+        x: Array = self._anchor[panel] + beyond * (beyond + 2 * self._start[panel]) / self._factor[panel]
+        return x
+
+    def _mass_slope(self, panel: np.ndarray, s: Array) -> Array:
+        """|d mass/ds| on the panels."""
+        xi = self._start[panel] + (s + 1) / self._slope[panel]
         smooth = _clenshaw(self._density, panel, s)
-        slope = 2 * smooth * np.where(self._hard[panel], 1.0, xi**2) / (np.abs(self._factor[panel]) * self._slope[panel])
-        return x, slope * np.tile(_FEJER, len(k))
+        return 2 * smooth * np.where(self._hard[panel], 1.0, xi**2) / (np.abs(self._factor[panel]) * self._slope[panel])
 
 
 def edge_list(intervals: list[tuple[float, float]], exponents: list[tuple[int, int]]) -> list[Edge]:

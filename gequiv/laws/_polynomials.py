@@ -6,8 +6,9 @@ import functools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gequiv._checks import Array, ComplexArray
+from gequiv._checks import Array
 from gequiv.errors import CertificationError
 
 DIGITS = 50
@@ -75,18 +76,25 @@ def to_floats(a: Polynomial) -> Array:
     return np.array([float(x) for x in a])
 
 
-def horner(coefficients: Array, t: ComplexArray) -> ComplexArray:
+def to_extended(a: Polynomial) -> NDArray[np.longdouble]:
+    """The numbers in numpy's extended precision: 64 bits of mantissa on x86, no more than a double on some platforms."""
+    high = [float(x) for x in a]
+    low = [float(x - h) for x, h in zip(a, high, strict=True)]
+    return np.array(high, dtype=np.longdouble) + np.array(low, dtype=np.longdouble)
+
+
+def horner(coefficients: Any, t: Any) -> Any:
     """Value at t of a float polynomial, or of one polynomial per point when coefficients are (degree + 1, m)."""
-    value = np.broadcast_to(coefficients[-1], t.shape).astype(t.dtype)
+    value: Any = np.zeros_like(t) + coefficients[-1]
     for coefficient in coefficients[-2::-1]:
         value = value * t + coefficient
     return value
 
 
-def horner_with_derivative(coefficients: Array, t: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+def horner_with_derivative(coefficients: Any, t: Any) -> tuple[Any, Any]:
     """Value and derivative at t, by Horner's rule."""
-    value = np.broadcast_to(coefficients[-1], t.shape).astype(t.dtype)
-    slope = np.zeros_like(value)
+    value: Any = np.zeros_like(t) + coefficients[-1]
+    slope: Any = np.zeros_like(value)
     for coefficient in coefficients[-2::-1]:
         slope = slope * t + value
         value = value * t + coefficient

@@ -1,0 +1,6 @@
+"""Pictures of laws and of validations: thin, and the only package that knows matplotlib (imported when a figure is drawn)."""
+
+from gequiv.plotting.figures import density_figure, save_figure, validation_figure
+from gequiv.plotting.grid import support_grid
+
+__all__ = ["density_figure", "save_figure", "support_grid", "validation_figure"]

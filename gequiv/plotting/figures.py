@@ -1,0 +1,305 @@
+"""The two figures: the density of a law, and drawn singular values against a law.
+
+Figures are made without pyplot, so that no backend, display or global state is involved; every function takes axes to
+draw on, or makes its own, and returns them. ``axes.figure.savefig`` or `save_figure` writes the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gequiv import _checks
+from gequiv._checks import Array
+from gequiv.errors import InputFileError, ParameterError
+from gequiv.laws.base import Law
+from gequiv.plotting.grid import interval_masses, support_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SUFFIXES = (".png", ".pdf", ".svg")
+
+_LAW = "#b2182b"
+_REFERENCE = "#2166ac"
+_BARS = "#c9cdd2"
+_QUIET = "#6b7177"
+
+_POINTS = 1200
+_LOG_AXIS = 300.0  # top edge over median beyond which a linear axis shows nothing but a spike
+_LOG_DENSITY = 25.0  # ratio of the intervals' peaks beyond which the lower one would vanish on a linear axis
+
+
+def density_figure(law: Law, *, axes: Axes | None = None, title: str | None = None, variable: str = "x") -> Axes:
+    r"""Density of a law, with the edges of its support marked by triangles and its atoms by stems.
+
+    The axis is linear where that shows the law. Where the top edge is hundreds of medians away it is logarithmic, and the
+    curve is the density of log x, :math:`x\rho(x)`; where one interval's peak dwarfs another's, the density axis is
+    logarithmic. A divergence at an edge is cut off by the frame.
+
+    Parameters
+    ----------
+    law : any law on the half-line x >= 0.
+    axes : where to draw; None makes a figure of one panel.
+    title : of the panel.
+    variable : name of the variable in the axis labels.
+    """
+    if axes is None:
+        axes = _new_figure((6.4, 3.9)).add_subplot()
+    view = _View(law)
+    curve = view.draw_law(axes, law, color=_LAW, lw=1.6, label="density")
+    view.frame(axes, [curve])
+    view.mark_edges(axes, law)
+    atoms = view.mark_atoms(axes, law)
+    axes.set_xlabel(f"${variable}$")
+    axes.set_ylabel(rf"density of $\ln {variable}$" if view.log else "density")
+    if atoms:
+        axes.legend(frameon=False)
+    if title:
+        axes.set_title(title, fontsize=10)
+    return axes
+
+
+def validation_figure(
+    law: Law,
+    spectra: Any,
+    *,
+    reference: Law | None = None,
+    axes: tuple[Axes, Axes] | None = None,
+    title: str | None = None,
+    law_label: str = "limit law",
+    draws_label: str | None = None,
+    reference_label: str = "Marchenko–Pastur",
+) -> tuple[Axes, Axes]:
+    """Drawn singular values against the law: a histogram above, differences of distribution functions below.
+
+    The horizontal axis is the singular value, on which a square matrix's law is finite at 0 and Marchenko–Pastur a
+    quarter of an ellipse. Exact zeros of tall matrices are the atom's; they are left out of the histogram, which is
+    normalised to the mass that the density carries. The lower panel's largest excursions are the Kolmogorov–Smirnov
+    distances.
+
+    Parameters
+    ----------
+    law : law of the squared singular values.
+    spectra : squared singular values, one array or a list of draws.
+    reference : another law of the squares, drawn beside it dashed.
+    axes : where to draw, (above, below); None makes a figure.
+    title : of the upper panel.
+    law_label, draws_label, reference_label : for the legend; draws_label None counts the draws.
+
+    Raises
+    ------
+    ParameterError : spectra is empty or holds negative numbers or NaN.
+    """
+    draws = _draws(spectra)
+    singular = np.sort(np.sqrt(np.concatenate(draws)))
+    law = law.singular_values()
+    other = None if reference is None else reference.singular_values()
+    if axes is None:
+        figure = _new_figure((6.8, 5.2))
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    else:
+        above, below = axes
+
+    view = _View(law)
+    visible = singular[singular > 1e-7 * singular[-1]] if law.atoms() else singular
+    cuts = view.bins(law, visible)
+    counts, _ = np.histogram(visible, cuts)
+    width = np.diff(np.log(cuts)) if view.log else np.diff(cuts)
+    heights = counts / (singular.size * width)
+    if draws_label is None:
+        draws_label = f"{len(draws)} draw" + ("s" if len(draws) > 1 else "")
+    above.stairs(heights, cuts, fill=True, color=_BARS, label=draws_label)
+    curves = [view.draw_law(above, law, color=_LAW, lw=1.7, label=law_label)]
+    if other is not None:
+        curves.append(view.draw_law(above, other, color=_REFERENCE, lw=1.4, ls=(0, (5, 2)), label=reference_label))
+    view.frame(above, curves, largest=float(singular[-1]), bars=heights)
+    view.mark_edges(above, law)
+    view.mark_atoms(above, law)
+    above.set_ylabel(r"density of $\ln s$" if view.log else "density")
+    above.legend(frameon=False)
+    if title:
+        above.set_title(title, fontsize=10)
+
+    low, high = above.get_xlim()
+    even = np.geomspace(low, high, 1500) if view.log else np.linspace(low, high, 1500)
+    points = np.unique(np.concatenate([even, support_grid(law, 500)]))
+    expected = law.cdf(points)
+    drawn = np.searchsorted(singular, points, side="right") / singular.size
+    below.axhline(0, color=_LAW, lw=1.2)
+    below.plot(points, drawn - expected, color=_QUIET, lw=1.0)
+    if other is not None:
+        below.plot(points, other.cdf(points) - expected, color=_REFERENCE, lw=1.2, ls=(0, (5, 2)))
+    below.set_xlabel("singular value $s$")
+    below.set_ylabel(r"$F - F_{\mathrm{law}}$")
+    return above, below
+
+
+def save_figure(axes: Axes, path: str | Path) -> None:
+    """Write the figure that `axes` belong to; the suffix says the format.
+
+    Raises
+    ------
+    ParameterError : the suffix is not .png, .pdf or .svg.
+    InputFileError : the file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ParameterError(f"path must end in one of {', '.join(SUFFIXES)}; got {str(path)!r}")
+    figure = axes.get_figure(root=True)
+    if figure is None:
+        raise ParameterError("axes must belong to a figure; got axes that were removed from theirs")
+    try:
+        figure.savefig(path, dpi=160)
+    except OSError as error:
+        raise InputFileError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+
+class _View:
+    """How one law is looked at: linear or logarithmic axes, shared by everything that is drawn into the panel."""
+
+    def __init__(self, law: Law) -> None:
+        self.law = law
+        atoms = sum(weight for _, weight in law.atoms())
+        self.mass = 1 - atoms
+        self.median = float(law.ppf(atoms + 0.5 * self.mass))
+        self.top = law.support()[-1][1]
+        self.log = self.top > _LOG_AXIS * self.median > 0
+
+    def values(self, law: Law, x: Array) -> Array:
+        """Density of the axis variable, x or ln x."""
+        density: Array = np.asarray(law.pdf(x))
+        return density * x if self.log else density
+
+    def draw_law(self, axes: Axes, law: Law, **style: Any) -> list[tuple[Array, Array]]:
+        """One line per interval, all of one style; returns the (points, values) drawn."""
+        curves = []
+        grid = support_grid(law, _POINTS)
+        label = style.pop("label", None)
+        for low, high in law.support():
+            x = grid[(grid > low) & (grid < high)]
+            y = self.values(law, x)
+            ends = self.values(law, np.array([low, high]))
+            if np.isfinite(ends[0]) and (low > 0 or not self.log):
+                x, y = np.append(low, x), np.append(ends[0], y)
+            if np.isfinite(ends[1]):
+                x, y = np.append(x, high), np.append(y, ends[1])
+            axes.plot(x, y, label=label, **style)
+            label = None
+            curves.append((x, y))
+        return curves
+
+    def frame(
+        self, axes: Axes, drawn: list[list[tuple[Array, Array]]], *, largest: float = 0.0, bars: Array | None = None
+    ) -> None:
+        """Limits and scales, from the law that the view is of (the first of those drawn) and from the others."""
+        first = drawn[0]
+        peaks = [self._peak(x, y) for x, y in first]
+        highest = max(self._peak(x, y) for curves in drawn for x, y in curves)
+        right = max([largest] + [float(x[-1]) for curves in drawn for x, _ in curves])
+        left = self.law.support()[0][0]
+        if self.log:
+            axes.set_xscale("log")
+            start = min(float(self.law.ppf(1 - self.mass + 2e-3 * self.mass)), self.median / 10)
+            axes.set_xlim(max(start, left / 1.6), right * 1.4)
+        else:
+            margin = 0.03 * (right - min(left, 0.0))
+            axes.set_xlim((0.0 if left <= 0.35 * right else left) - margin, right + margin)
+        if max(peaks) > _LOG_DENSITY * min(peaks):
+            axes.set_yscale("log")
+            bottom = min(peaks) / 30
+            if bars is not None and (bars > 0).any():
+                bottom = min(bottom, 0.5 * float(bars[bars > 0].min()))
+            axes.set_ylim(bottom, 3 * highest)
+        else:
+            axes.set_ylim(0, 1.12 * highest)
+
+    def _peak(self, x: Array, y: Array) -> float:
+        """Largest value of a curve; of a curve that diverges at the edge, the value where a thirtieth of the axis is left."""
+        if not self.log and y.size > 2 and y[0] > 20 * y[len(y) // 3]:
+            away = x - x[0] > (x[-1] - x[0]) / 30
+            return float(y[away].max())
+        return float(y.max())
+
+    def bins(self, law: Law, sample: Array) -> Array:
+        """Histogram cuts: even within each interval of the support, in the gaps, and beyond the last edge."""
+        count = min(70, max(12, int(2 * sample.size ** (1 / 3))))
+        largest = float(sample[-1]) * (1 + 1e-12)
+        if self.log:
+            start = min(float(sample[sample > 0].min()) if (sample > 0).any() else self.median, self.median) * (1 - 1e-12)
+            return np.geomspace(max(start, self.median * 1e-4), max(largest, self.top), count + 1)
+        edges = [edge for interval in law.support() for edge in interval]
+        span = edges[-1] - min(edges[0], 0.0)
+        cuts = [np.array(edges[:1])]
+        masses = interval_masses(law)
+        for k, (low, high) in enumerate(law.support()):
+            here = max(round(count * max((high - low) / span, masses[k] / max(1e-300, sum(masses)) / 3)), 6)
+            cuts.append(np.linspace(low, high, here + 1)[1:])
+            if k + 1 < len(masses):
+                following = law.support()[k + 1][0]
+                cuts.append(np.linspace(high, following, max(1, round(count * (following - high) / span)) + 1)[1:])
+        step = min(span / count, (edges[-1] - edges[-2]) / 6)
+        beyond = max(0, math.ceil((largest - edges[-1]) / step))
+        cuts.append(edges[-1] + step * np.arange(1, min(beyond, 4 * count) + 1))
+        if float(sample[0]) < edges[0]:
+            below = math.ceil((edges[0] - float(sample[0])) / step)
+            cuts.insert(0, edges[0] - step * np.arange(min(below, 4 * count), 0, -1))
+        return np.concatenate(cuts)
+
+    def mark_edges(self, axes: Axes, law: Law) -> None:
+        """A triangle under every edge of the support that the frame shows."""
+        low, high = axes.get_xlim()
+        edges = [edge for interval in law.support() for edge in interval if low <= edge <= high]
+        axes.plot(
+            edges,
+            np.zeros(len(edges)),
+            transform=axes.get_xaxis_transform(),
+            ls="none",
+            marker="^",
+            ms=5.5,
+            color=_LAW,
+            clip_on=False,
+            zorder=5,
+        )
+
+    def mark_atoms(self, axes: Axes, law: Law) -> bool:
+        """A stem at every atom, its weight in the legend; at the left frame where a logarithmic axis cannot show 0."""
+        low, _ = axes.get_xlim()
+        for location, weight in law.atoms():
+            at = max(location, low) if self.log else location
+            axes.plot(
+                [at, at],
+                [0, 0.93],
+                transform=axes.get_xaxis_transform(),
+                color=_LAW,
+                lw=2.4,
+                solid_capstyle="butt",
+                marker="o",
+                markevery=[1],
+                ms=6,
+                label=f"atom of weight {weight:.4g} at {location:g}",
+                clip_on=False,
+                zorder=4,
+            )
+        return bool(law.atoms())
+
+
+def _new_figure(size: tuple[float, float]) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
+
+
+def _draws(spectra: Any) -> list[Array]:
+    many = isinstance(spectra, Sequence) and len(spectra) > 0 and np.ndim(spectra[0]) > 0
+    draws = [_checks.real_array("spectra", draw).reshape(-1) for draw in (spectra if many else [spectra])]
+    if not draws or any(draw.size == 0 for draw in draws):
+        raise ParameterError("spectra must hold at least one squared singular value per draw; got an empty draw")
+    lowest = min(float(draw.min()) for draw in draws)
+    if lowest < 0 or not all(np.isfinite(draw).all() for draw in draws):
+        raise ParameterError("spectra must hold finite squared singular values of at least 0")
+    return draws
