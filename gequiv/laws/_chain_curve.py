@@ -1,6 +1,6 @@
 """The rational curve of `GaussianChainPlusNoise`: edges, physical sheet, density, transform, moments.
 
-Units: the law has mean one. The equations and the sheet test are in the text of `gequiv.laws.chain`.
+The curve is taken in units where the law has mean one; intervals, and what `EdgeAdaptedDensity` reads, in true units. The equations and the sheet test are in the text of `gequiv.laws.chain`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gequiv.laws._edge_adapted import edge_list
 _EXTREME = "the parameters are too extreme; move them slightly, or bring the ratios closer to one"
 _NEGLIGIBLE = 1e-22
 _ROWS = 4096
+_DOUBT = 3e-15 / float(np.finfo(np.longdouble).eps)
 
 
 class ChainCurve:
@@ -43,7 +44,7 @@ class ChainCurve:
         ctx = poly.context()
         mp = ctx.mpf
         total = mp(signal) + mp(noise)
-        self._share, self._rest = mp(signal) / total, mp(noise) / total
+        self._share, self._rest, self._scale = mp(signal) / total, mp(noise) / total, total
         self._c = mp(aspect.numerator) / aspect.denominator
         # a factor whose weight rho/c_i is below this one differs from 1 by less than the last digit of a float
         inner = tuple(r for r in inner if self._share * r.denominator > _NEGLIGIBLE * r.numerator)
@@ -60,8 +61,8 @@ class ChainCurve:
         one_plus_cy = poly.add(chain, poly.scaled(self._excess, self._c))
         self._top = poly.multiply(one_plus_y, one_plus_cy)
         self._bottom = poly.multiply([mp(0), mp(1)], chain)
-        self._exact_factors = (one_plus_y, one_plus_cy, self._bottom, chain)
-        self._factors = [poly.to_floats(p) for p in self._exact_factors[:3]]
+        self._exact_factors = (one_plus_y, one_plus_cy, self._bottom)
+        self._factors = [poly.to_floats(p) for p in self._exact_factors]
         self._top_floats, self._bottom_floats = poly.to_floats(self._top), poly.to_floats(self._bottom)
         self.worst_step, self.margin = 0.0, 1.0
         self._find_edges()
@@ -90,7 +91,9 @@ class ChainCurve:
         if any(not a < b for a, b in zip(values, values[1:], strict=False)) or values[0] < 0:
             raise CertificationError(f"the edges {[float(v) for v in values]} are out of order: {_EXTREME}")
         self._edge_points, self._edge_values = points, values
-        ends = [float(v) for v in values]
+        scaled = poly.scaled(values, self._scale)
+        ends = [float(v) for v in scaled]
+        self.residues = [float(v - end) for v, end in zip(scaled, ends, strict=True)]
         self.intervals = list(zip(ends[::2], ends[1::2], strict=True))
         self.exponents = [(-1 if hard and i == 0 else 1, 1) for i in range(len(self.intervals))]
         self._check_sheet()
@@ -160,7 +163,7 @@ class ChainCurve:
         return y, ratio, _turn(1 + y) + _turn(1 + self._c * y) - angle_ratio
 
     def _last_digits(
-        self, edge: np.ndarray, xi: Any, width: Array | ComplexArray, eta: ComplexArray
+        self, edge: np.ndarray, xi: Any, width: Any, eta: ComplexArray
     ) -> tuple[ComplexArray, ComplexArray]:
         """t and y after one more Newton step in extended precision (where the platform has it).
 
@@ -168,26 +171,69 @@ class ChainCurve:
         """
         xi = xi.astype(np.longdouble)
         delta = xi * eta
-        (a, da), (b, db), (d, dd), (p, dp) = (
-            poly.horner_with_derivative(f[edge].T, delta) for f in self._fine_factors
-        )
-        q, dq = poly.horner_with_derivative(self._fine_quotients[edge].T, delta)
-        size = np.abs(delta)
-        big_a, big_b = (poly.horner(np.abs(f[edge].T), size) for f in self._fine_factors[:2])
-        rounding = big_a * np.abs(b) + big_b * np.abs(a)
-        product = rounding < size**2 * poly.horner(np.abs(self._fine_quotients[edge].T), size)
-        offset = width * xi**2
-        z = self._locations[edge] + offset
+        centre, share, rest, c = self._fine_centres[edge], self._fine_share, self._fine_rest, self._fine_c
+        length = np.abs(centre)
         with np.errstate(all="ignore"):  # what is not finite afterwards is refused by the caller
+            t = centre + length * delta
+            p, dp, loss = self._chain(edge, delta)
+            excess = (share * p + rest) * t  # yP
+            slope_of_excess = (share * p + rest) * length + share * dp * t
+            a, b, d = p + excess, p + c * excess, t * p
+            da, db, dd = dp + slope_of_excess, dp + c * slope_of_excess, length * p + t * dp
+            q, dq = poly.horner_with_derivative(self._fine_quotients[edge].T, delta)
+            size = np.abs(delta)
+            big = np.abs(p * (1 + np.abs(share * t))) + np.abs(rest * t)
+            rounding = loss * big * (np.abs(b) + c * np.abs(a))
+            quotient_size = poly.horner(np.abs(self._fine_quotients[edge].T), size)
+            product = rounding < size**2 * quotient_size
+            offset = width * xi**2
+            z = self._fine_locations[edge] + offset
             residual = np.where(product, a * b - z * d, delta**2 * q - offset * d)
             slope = np.where(product, da * b + a * db - z * dd, 2 * delta * q + delta**2 * dq - offset * dd)
             step = residual / slope
-            step = np.where(np.abs(step) < 1e-8 * np.abs(delta), step, np.nan)
+            step = np.where(np.abs(step) < 1e-8 * size, step, np.nan)
+            doubt = np.where(product, rounding, size**2 * quotient_size) / np.abs(slope)  # of delta
             delta = delta - step
-            centre = self._fine_centres[edge]
-            t = centre + np.abs(centre) * delta
-            y = self._fine_share * t + self._fine_rest * t / (p - step * dp)
-        return t.astype(np.complex128), y.astype(np.complex128)
+            t = centre + length * delta
+            p, dp, _ = self._chain(edge, delta)
+            y = share * t + rest * t / p
+            doubt *= np.abs((share + rest / p) * length - rest * t * dp / p**2) / np.abs(y.imag)
+        t, y = t.astype(np.complex128), y.astype(np.complex128)
+        if np.isrealobj(width):  # on the support; elsewhere relative accuracy of the imaginary part is not asked for
+            for k in np.flatnonzero((doubt > _DOUBT) & np.isfinite(t) & np.isfinite(y)):
+                t[k], y[k] = self._in_multiprecision(int(edge[k]), xi[k], width[k], complex(t[k]))
+        return t, y
+
+    def _in_multiprecision(self, edge: int, xi: Any, width: Any, start: complex) -> tuple[complex, complex]:
+        """t and y by Newton's method with all digits, for points where the density varies too fast for the others."""
+        ctx = poly.context()
+        z = self._edge_values[edge] + poly.from_extended(width) * poly.from_extended(xi) ** 2
+        t = ctx.mpc(start)
+        for _ in range(6):
+            chain, sums = ctx.mpf(1), ctx.mpf(0)
+            for w in self._weights:
+                chain = chain * (1 + w * t)
+                sums = sums + w / (1 + w * t)
+            ratio = t / chain  # its logarithmic derivative is 1/t - sums
+            y = self._share * t + self._rest * ratio
+            dy = self._share + self._rest * ratio * (1 / t - sums)
+            value = (1 + y) * (1 + self._c * y) - z * ratio
+            slope = dy * (1 + self._c * y) + (1 + y) * self._c * dy - z * ratio * (1 / t - sums)
+            step = value / slope
+            t = t - step
+            if abs(step) < abs(t.imag) * ctx.mpf(10) ** -20:
+                break
+        return complex(t), complex(y)
+
+    def _chain(self, edge: np.ndarray, delta: Any) -> tuple[Any, Any, Any]:
+        """P, dP/ddelta and the factor by which rounding grows in P, from its linear factors about each edge."""
+        value, slope, loss = np.ones_like(delta), np.zeros_like(delta), np.ones(delta.shape)
+        for constant, factor_slope in zip(self._fine_constants[edge].T, self._fine_slopes[edge].T, strict=True):
+            factor = constant + factor_slope * delta
+            slope = slope * factor + value * factor_slope
+            value = value * factor
+            loss = loss + (np.abs(constant) + np.abs(factor_slope * delta)) / np.abs(factor)
+        return value, slope, loss
 
     def masses(self) -> list[float]:
         """Mass of each interval from the closed form of the integral of G."""
@@ -206,24 +252,28 @@ class ChainCurve:
 
     def _localise(self) -> None:
         """At each edge, top - z_e bottom = delta^2 q(delta) and bottom as polynomials in delta = (t - t_e)/|t_e|."""
-        quotients, factors = [], []
+        quotients, bottoms, constants, slopes = [], [], [], []
         for t, value in zip(self._edge_points, self._edge_values, strict=True):
             near = [poly.shifted(factor, t, abs(t)) for factor in self._exact_factors]
             top = poly.multiply(near[0], near[1])
             quotients.append(poly.to_extended(poly.subtract(top, poly.scaled(near[2], value))[2:]))
-            factors.append([poly.to_extended(factor) for factor in near])
+            bottoms.append(poly.to_floats(near[2]))
+            constants.append(poly.to_extended([1 + w * t for w in self._weights]))
+            slopes.append(poly.to_extended([w * abs(t) for w in self._weights]))
         # one row per edge; extended precision for the last step of Newton's method, double for those before
         self._fine_quotients = np.array(quotients)
-        self._fine_factors = [np.array(group) for group in zip(*factors, strict=True)]
-        self._quotients = self._fine_quotients.astype(np.float64)
-        self._bottoms = self._fine_factors[2].astype(np.float64)
+        self._quotients, self._bottoms = self._fine_quotients.astype(np.float64), np.array(bottoms)
+        self._fine_constants, self._fine_slopes = np.array(constants), np.array(slopes)  # 1 + w t = constant + slope delta
         self._fine_centres = poly.to_extended(self._edge_points)
-        self._fine_share, self._fine_rest = poly.to_extended([self._share, self._rest])
+        self._fine_share, self._fine_rest, self._fine_c = poly.to_extended([self._share, self._rest, self._c])
         self._centres = np.array([float(t) for t in self._edge_points])
         edges = edge_list(self.intervals, self.exponents)
-        self._locations = np.array([e.location for e in edges])
-        self._widths = np.array([e.sign * e.width for e in edges])
         self._exponents = np.array([e.exponent for e in edges])
+        # edges and widths in units of the mean, to extended precision
+        self._fine_locations = poly.to_extended(self._edge_values)
+        self._fine_widths = poly.to_extended([e.sign * e.width / self._scale for e in edges])
+        self._locations = self._fine_locations.astype(np.float64)
+        self._widths = self._fine_widths.astype(np.float64)
 
     # -- the sheet ----------------------------------------------------------------------------------
 
@@ -236,20 +286,20 @@ class ChainCurve:
         chain = np.ones_like(t)
         for w in self.weights:
             chain = chain * (1 + w * t)
-        with np.errstate(divide="ignore", invalid="ignore"):  # a root at a pole of the curve fails the sheet test
-            return t / chain
+        return t / chain
 
     def physical(self, t: ComplexArray) -> np.ndarray:
         """Whether t, a solution for a z in the upper half-plane or inside the support, is the physical one."""
         angle = -np.angle(t)
-        image = 1 / t
-        for w in (*self.weights, self.share, self.c * self.share):
-            factor = 1 + w * t
-            angle = angle + np.angle(factor)
-            image = image * factor
-        # the argument is known modulo 2 pi from the image, accurately; the sum of angles only tells the turn
-        good = (angle > -0.5 * np.pi) & (angle < 1.5 * np.pi) & (image.imag > 0)
-        result: np.ndarray = good & (t.imag < 0) & (self.excess(t).imag < 0)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a root at a pole of the curve fails the test
+            image = 1 / t
+            for w in (*self.weights, self.share, self.c * self.share):
+                factor = 1 + w * t
+                angle = angle + np.angle(factor)
+                image = image * factor
+            # the argument is known modulo 2 pi from the image, accurately; the sum of angles only tells the turn
+            good = (angle > -0.5 * np.pi) & (angle < 1.5 * np.pi) & (image.imag > 0)
+            result: np.ndarray = good & (t.imag < 0) & (self.excess(t).imag < 0)
         return result
 
     def all_roots(self, z: ComplexArray) -> ComplexArray:
@@ -270,22 +320,27 @@ class ChainCurve:
 
     def solve(self, edge: np.ndarray, xi: Any, start: ComplexArray | None) -> tuple[Array, ComplexArray]:
         """Node solver of `EdgeAdaptedDensity`; the state is the one number t."""
-        x = (self._locations[edge] + self._widths[edge] * xi**2).astype(np.float64)
-        t = self._cold_start(x.astype(np.complex128)) if start is None else start[:, 0]
-        t, y, fine = self._newton(edge, xi, self._widths[edge], t, relative_to_imaginary=True)
-        lost = np.flatnonzero(~fine)
-        if lost.size:
-            again = self._cold_start(x[lost].astype(np.complex128))
-            t[lost], y[lost], found = self._newton(
-                edge[lost], xi[lost], self._widths[edge[lost]], again, relative_to_imaginary=True
+        x = (self._fine_locations[edge] + self._fine_widths[edge] * xi**2).astype(np.float64)
+        t = self._companion_start(edge, xi) if start is None else start[:, 0]
+        t, y, fine = self._newton(edge, xi, self._fine_widths[edge], t, relative_to_imaginary=True)
+        for retry in (self._companion_start, self._march):
+            lost = np.flatnonzero(~fine)
+            if lost.size == 0:
+                break
+            again = retry(edge[lost], xi[lost])
+            t[lost], y[lost], fine[lost] = self._newton(
+                edge[lost], xi[lost], self._fine_widths[edge[lost]], again, relative_to_imaginary=True
             )
-            if not found.all():
-                where = float(x[lost[~found]][0])
-                raise CertificationError(f"no certified solution at x = {where!r} (in units of the mean): {_EXTREME}")
+        if not fine.all():
+            where = float(x[~fine][0])
+            raise CertificationError(f"no certified solution at x = {where!r} times the mean: {_EXTREME}")
         self.margin = min(self.margin, float(np.min(-y.imag / np.abs(1 + y))))
-        return -y.imag / (np.pi * x * xi.astype(np.float64) ** self._exponents[edge]), t[:, None]
+        density = -y.imag / (np.pi * x) / float(self._scale)
+        return density / xi.astype(np.float64) ** self._exponents[edge], t[:, None]
 
-    def _cold_start(self, z: ComplexArray) -> ComplexArray:
+    def _companion_start(self, edge: np.ndarray, xi: Any) -> ComplexArray:
+        """Approximate solutions from the companion matrix; not certified."""
+        z = (self._locations[edge] + self._widths[edge] * xi**2).astype(np.complex128)
         roots = self.all_roots(z)
         usable = np.isfinite(roots)
         safe = np.where(usable, roots, -1j)
@@ -294,11 +349,39 @@ class ChainCurve:
         chosen: ComplexArray = np.take_along_axis(safe, np.argmax(depth, axis=1)[:, None], axis=1)[:, 0]
         return chosen
 
+    def _march(self, edge: np.ndarray, xi: Any) -> ComplexArray:
+        """Continuation along the support from the edge itself, where the solution is explicit, to each of the points."""
+        result = np.full(edge.shape, -1j)
+        for number in np.unique(edge):
+            here = np.array([number])
+            width = self._fine_widths[here]
+            length = abs(self._centres[number])
+            eta = -np.sqrt(complex(self._widths[number] * self._bottoms[number, 0] / self._quotients[number, 0]))
+            eta = eta if eta.imag < 0 else -eta
+            at, step = 0.0, 1e-9
+            for k in [k for k in np.argsort(xi) if edge[k] == number]:
+                target = float(xi[k])
+                while at < target:
+                    following = min(target, at + step)
+                    start = self._centres[number] + length * following * eta
+                    point = np.array([following], dtype=np.longdouble)
+                    t, _, fine = self._newton(here, point, width, np.array([start]), relative_to_imaginary=True)
+                    new = (t[0] - self._centres[number]) / (length * following)
+                    if fine[0] and abs(new - eta) < 0.2 * abs(eta):
+                        at, eta = following, new
+                        step *= 2
+                    else:
+                        step /= 4
+                        if step < 1e-13 * max(at, 1e-9):
+                            return result
+                result[k] = self._centres[number] + length * at * eta
+        return result
+
     def _newton(
         self,
         edge: np.ndarray,
         xi: Any,
-        width: Array | ComplexArray,
+        width: Any,
         t: ComplexArray,
         *,
         relative_to_imaginary: bool,
@@ -311,6 +394,7 @@ class ChainCurve:
         quotient, bottom, centre = self._quotients[edge].T, self._bottoms[edge].T, self._centres[edge]
         length = np.abs(centre)
         fine_xi, xi = xi, xi.astype(np.float64)
+        fine_width, width = width, width.astype(np.complex128 if np.iscomplexobj(width) else np.float64)
         eta = (t - centre) / (length * xi)
         step = np.full(eta.shape, np.inf)
         finished = np.zeros(eta.shape, dtype=bool)
@@ -328,7 +412,7 @@ class ChainCurve:
             if finished.all():
                 break
         fine = finished & np.isfinite(eta)
-        t, y = self._last_digits(edge, fine_xi, width, np.where(fine, eta, -1j))
+        t, y = self._last_digits(edge, fine_xi, fine_width, np.where(fine, eta, -1j))
         fine &= np.isfinite(t) & np.isfinite(y)
         t, y = np.where(fine, t, -1j), np.where(fine, y, -1j)
         fine &= self.physical(t)
@@ -397,7 +481,7 @@ class ChainCurve:
 
     def _descend(self, z: complex) -> complex:
         """Continuation from large Im z, where t is about 1/z, down to z; raises when it cannot be certified."""
-        height = max(4.0 * abs(z), 4.0 * self.intervals[-1][1])
+        height = max(4.0 * abs(z), 4.0 * float(self._locations[-1]))
         point = complex(z.real, height)
         roots = self.all_roots(np.array([point]))[0]
         t = complex(roots[np.argmin(np.abs(roots - 1 / point))])
@@ -427,7 +511,7 @@ class ChainCurve:
         brackets = [(points[0], 0.0)]  # left of the support
         brackets += [(points[k], points[k + 1]) for k in range(1, len(points) - 1, 2)]
         brackets += [(0.0, points[-1])]
-        ends = np.array([-np.inf, *np.array(self.intervals).reshape(-1), np.inf])
+        ends = np.array([-np.inf, *self._locations, np.inf])
         number = (np.searchsorted(ends, x) - 1) // 2
         first = np.array([b[0] for b in brackets])[number]
         second = np.array([b[1] for b in brackets])[number]

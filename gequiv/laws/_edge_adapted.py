@@ -11,6 +11,8 @@ The distribution function and the lower partial expectation are the integrals of
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,13 +33,15 @@ _TINY = np.finfo(float).tiny
 class Edge:
     """One edge of the support and the half-interval that hangs on it.
 
-    x = location + sign * width * xi**2 for xi in [0, 1/sqrt(2)]; the density is xi**exponent times a smooth factor.
+    x = location + residue + sign * width * xi**2 for xi in [0, 1/sqrt(2)]; the density is xi**exponent times a smooth
+    factor. The residue is what the edge has beyond its nearest float: it matters at points next to the edge.
     """
 
     location: float
     sign: int
     width: float
     exponent: int
+    residue: float = 0.0
 
 
 class NodeSolver(Protocol):
@@ -124,6 +128,7 @@ class EdgeAdaptedDensity:
     intervals : ascending, disjoint (a, b).
     exponents : for each interval the exponents of its lower and upper edge, +1 (square root) or -1 (hard).
     solver : where the values come from.
+    residues : what each edge (lower, upper, lower, ...) has beyond its nearest float; zero by default.
     tolerance : size of the last Chebyshev coefficients at which a panel is accepted, relative to its largest.
 
     Attributes
@@ -144,8 +149,9 @@ class EdgeAdaptedDensity:
         solver: NodeSolver,
         *,
         tolerance: float,
+        residues: Sequence[float] | None = None,
     ) -> None:
-        self.edges = edge_list(intervals, exponents)
+        self.edges = edge_list(intervals, exponents, residues)
         self._solver = solver
         edge, low, high, values = self._refine(tolerance)
         self._assemble(intervals, edge, low, high, values)
@@ -181,7 +187,7 @@ class EdgeAdaptedDensity:
             first = int(np.argmax(bad))
             where = float(self._locate(edge[first : first + 1], 0.5 * (low + high)[first : first + 1])[0])
             raise CertificationError(
-                f"the density does not settle near x = {where!r} (in units of the law's scale) "
+                f"the density does not settle near x = {where!r} "
                 "however finely it is cut; the parameters sit too close to a singular limit: move them slightly"
             )
         edge, low, high, values, states = (np.concatenate(parts) for parts in zip(*done, strict=True))
@@ -194,19 +200,18 @@ class EdgeAdaptedDensity:
 
     def _locate(self, edge: np.ndarray, xi: Any) -> Array:
         """x as a float."""
-        location, sign, width = self._columns(edge)
-        x: Array = (location + sign * width * xi**2).astype(np.float64)
+        location, residue, sign, width = self._columns(edge)
+        x: Array = (location + (residue + sign * width * xi**2)).astype(np.float64)
         return x
 
     def _on_grid(self, edge: np.ndarray, xi: Any) -> Any:
         """The edge variable next to xi whose x is a float exactly."""
-        location, sign, width = self._columns(edge)
-        return np.sqrt((self._locate(edge, xi) - location) * sign / width)
+        location, residue, sign, width = self._columns(edge)
+        return np.sqrt((self._locate(edge, xi) - location - residue) * sign / width)
 
-    def _columns(self, edge: np.ndarray) -> tuple[Any, Any, Any]:
+    def _columns(self, edge: np.ndarray) -> Any:
         chosen = [self.edges[k] for k in edge]
-        location, sign, width = np.array([(e.location, e.sign, e.width) for e in chosen], dtype=np.longdouble).T
-        return location, sign, width
+        return np.array([(e.location, e.residue, e.sign, e.width) for e in chosen], dtype=np.longdouble).T
 
     def _rounding(self, size: Array, low: Any, high: Any) -> Array:
         """What the last digit of xi moves the smooth factor by, where it varies fast: no series can settle below that."""
@@ -231,14 +236,14 @@ class EdgeAdaptedDensity:
             where = float(self._locate(edge[panel : panel + 1], points[worst : worst + 1])[0])
             raise CertificationError(
                 f"the stored density misses its equation by {difference[worst]:.1e} (relative) at x = {where!r} "
-                f"(in units of the law's scale), where {allowed[worst]:.1e} is allowed: move the parameters slightly"
+                f", where {allowed[worst]:.1e} is allowed: move the parameters slightly"
             )
         return float(difference.max())
 
     def _assemble(
         self, intervals: list[tuple[float, float]], edge: np.ndarray, low: Array, high: Array, values: Array
     ) -> None:
-        location, sign, width = (column.astype(np.float64) for column in self._columns(edge))
+        location, residue, sign, width = (column.astype(np.float64) for column in self._columns(edge))
         exponent = np.array([e.exponent for e in self.edges])[edge]
         ends = self._locate(edge, low), self._locate(edge, high)
         half = (0.5 * (high - low)).astype(np.float64)
@@ -251,8 +256,9 @@ class EdgeAdaptedDensity:
         # ascending in x; for an upper edge the panels run downwards in xi
         order = np.lexsort((sign * low, sign < 0, edge // 2))
         columns: dict[str, list[Array]] = {"density": [], "mass": [], "mean": []}
-        # location of the edge, sign/width, 1/half-width of the panel in xi, its start in xi and in x, exponent
-        rows: list[tuple[float, float, float, float, float, float]] = []
+        # the edge's location and residue, sign/width, 1/half-width of the panel in xi, its start in xi, in x, and the
+        # residue of that, exponent
+        rows: list[tuple[float, ...]] = []
         breaks: list[float] = []
         empty = np.zeros(ORDER + 1)
         total_mass = total_mean = 0.0
@@ -260,7 +266,7 @@ class EdgeAdaptedDensity:
         self.masses: list[float] = []
 
         def gap() -> None:
-            rows.append((0.0, 0.0, 0.0, 1.0, 0.0, 1.0))
+            rows.append((0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0))
             upper_mass.append(total_mass)
             for name, constant in (("density", 0.0), ("mass", total_mass), ("mean", total_mean)):
                 column = empty.copy()
@@ -274,7 +280,9 @@ class EdgeAdaptedDensity:
             before = total_mass
             panels = [p for p in order if edge[p] // 2 == number]
             for p in panels:
-                rows.append((location[p], sign[p] / width[p], 1 / half[p], low[p], ends[0][p], exponent[p]))
+                anchor_residue = residue[p] if low[p] == 0 else 0.0
+                edge_row = (location[p], residue[p], sign[p] / width[p])
+                rows.append((*edge_row, 1 / half[p], low[p], ends[0][p], anchor_residue, exponent[p]))
                 columns["density"].append(np.append(density[p], 0.0))
                 for name, integral, total in (("mass", mass, total_mass), ("mean", mean, total_mean)):
                     column = integral[0][p].copy()
@@ -288,7 +296,8 @@ class EdgeAdaptedDensity:
         gap()
         self._breaks = np.array(breaks)
         columns_of_rows = (np.array(column) for column in zip(*rows, strict=True))
-        self._location, self._factor, self._slope, self._start, self._anchor, exponents = columns_of_rows
+        self._location, self._residue, self._factor, self._slope, self._start = itertools.islice(columns_of_rows, 5)
+        self._anchor, self._anchor_residue, exponents = columns_of_rows
         self._hard = exponents < 0
         self._density = np.ascontiguousarray(np.array(columns["density"]).T[:ORDER])
         self._mass = np.ascontiguousarray(np.array(columns["mass"]).T)
@@ -331,11 +340,13 @@ class EdgeAdaptedDensity:
             panel = np.searchsorted(self._breaks, point, side="right")
             factor = self._factor.take(panel)
             xi = point - self._location.take(panel)
+            xi -= self._residue.take(panel)
             xi *= factor
             np.maximum(xi, 0.0, out=xi)
             np.sqrt(xi, out=xi)
             # xi - start = (x - anchor)/(width (xi + start)): exact differences, however narrow the panel
             s = point - self._anchor.take(panel)
+            s -= self._anchor_residue.take(panel)
             s *= factor
             s /= np.maximum(xi + self._start.take(panel), _TINY)
             s *= self._slope.take(panel)
@@ -411,11 +422,14 @@ class EdgeAdaptedDensity:
         return 2 * smooth * np.where(self._hard[panel], 1.0, xi**2) / (np.abs(self._factor[panel]) * self._slope[panel])
 
 
-def edge_list(intervals: list[tuple[float, float]], exponents: list[tuple[int, int]]) -> list[Edge]:
+def edge_list(
+    intervals: list[tuple[float, float]], exponents: list[tuple[int, int]], residues: Sequence[float] | None = None
+) -> list[Edge]:
     """Lower and upper edge of each interval, in order."""
+    rest = iter(residues) if residues is not None else itertools.repeat(0.0)
     edges = []
     for (a, b), (lower, upper) in zip(intervals, exponents, strict=True):
-        edges += [Edge(a, 1, b - a, lower), Edge(b, -1, b - a, upper)]
+        edges += [Edge(a, 1, b - a, lower, next(rest)), Edge(b, -1, b - a, upper, next(rest))]
     return edges
 
 

@@ -83,6 +83,12 @@ def to_extended(a: Polynomial) -> NDArray[np.longdouble]:
     return np.array(high, dtype=np.longdouble) + np.array(low, dtype=np.longdouble)
 
 
+def from_extended(x: Any) -> Any:
+    """An extended-precision number as a multiprecision one, exactly."""
+    high = float(x)
+    return context().mpf(high) + context().mpf(float(x - np.longdouble(high)))
+
+
 def horner(coefficients: Any, t: Any) -> Any:
     """Value at t of a float polynomial, or of one polynomial per point when coefficients are (degree + 1, m)."""
     value: Any = np.zeros_like(t) + coefficients[-1]

@@ -92,7 +92,9 @@ class GaussianChainPlusNoise(Law):
             raise ParameterError(f"signal + noise must be a finite float; got {signal!r} + {noise!r}")
         self._curve = ChainCurve(self.inner, self.aspect, self.signal, self.noise)
         curve = self._curve
-        self._density = EdgeAdaptedDensity(curve.intervals, curve.exponents, curve, tolerance=_TOLERANCE)
+        self._density = EdgeAdaptedDensity(
+            curve.intervals, curve.exponents, curve, tolerance=_TOLERANCE, residues=curve.residues
+        )
         self._atom = float(max(Fraction(0), 1 - 1 / self.aspect))
         self.certificate = self._certify()
         """`Certificate` of this law: what was verified before the constructor returned."""
@@ -126,7 +128,7 @@ class GaussianChainPlusNoise(Law):
 
     def support(self) -> list[tuple[float, float]]:
         """The intervals of the density, ascending: critical values of the curve, correct to the last digits."""
-        return [(float(a * self.scale), float(b * self.scale)) for a, b in self._curve.intervals]
+        return list(self._curve.intervals)
 
     def atoms(self) -> list[tuple[float, float]]:
         """An atom at 0 of weight 1 - columns/rows where there are more rows than columns, else none."""
@@ -150,16 +152,16 @@ class GaussianChainPlusNoise(Law):
             return finite_moment(k, math.inf)
 
     def _pdf(self, x: Array) -> Array:
-        return self._density.density(x / self.scale) / self.scale
+        return self._density.density(x)
 
     def _cdf(self, x: Array) -> Array:
-        return np.clip(self._add_atoms(x, self._density.mass(x / self.scale)), 0.0, 1.0)
+        return np.clip(self._add_atoms(x, self._density.mass(x)), 0.0, 1.0)
 
     def _partial_mean(self, x: Array) -> Array:
-        return self._density.partial_mean(x / self.scale) * self.scale
+        return self._density.partial_mean(x)
 
     def _ppf(self, q: Array) -> Array:
-        x = self._density.quantile(q - self._atom) * self.scale
+        x = self._density.quantile(q - self._atom)
         return np.where(q <= self._atom, 0.0, x) if self._atom else x
 
     def _cauchy(self, z: ComplexArray) -> ComplexArray:
