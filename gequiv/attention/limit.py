@@ -5,12 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from gequiv.attention.linear_model import exact_parts
 from gequiv.errors import ParameterError
+from gequiv.laws import GaussianChainPlusNoise, MarchenkoPastur
 
 if TYPE_CHECKING:
     from gequiv.attention.parameters import Attention
     from gequiv.laws.base import Law
 
+_NEGLIGIBLE = 1e-290  # of the signal's share, from beta = 26.1 on: nothing of it is left in any digit of the law
 METHODS = ("curve", "fixed-point")
 
 
@@ -21,16 +24,15 @@ def limit_law(head: Attention, method: str | None, *, rescaled: bool) -> Law:
     if method not in METHODS:
         raise ParameterError(f"method must be one of {', '.join(map(repr, METHODS))} or None; got {method!r}")
     model = head.linear_model()
+    if rescaled and model.signal_share < _NEGLIGIBLE:
+        return MarchenkoPastur(head.aspect)
+    signal, noise = exact_parts(model.beta) if rescaled else model.exact_variances()
     if rescaled:
-        signal, noise = model.signal_share, model.noise_share
-    else:
-        signal, noise = model.coefficient**2, model.noise_variance
+        signal, noise = signal / (signal + noise), noise / (signal + noise)
     inner = [Fraction(dimension, head.tokens) for dimension in head.inner_dimensions]
     if method == "curve":
         if head.covariance is not None:
             raise ParameterError('method must be "fixed-point" when there is a covariance; got "curve"')
-        from gequiv.laws.chain import GaussianChainPlusNoise
-
         return GaussianChainPlusNoise(inner, head.aspect, signal, noise)
 
     from gequiv.dyson import WeightedChainPlusNoise

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from gequiv import _checks
 from gequiv.errors import ParameterError
+from gequiv.laws.multiprecision import multiprecision, to_fraction
 
 LARGEST_BETA = math.sqrt(math.log(1.7976931348623157e308)) * (1 - 1e-15)
 """e^{beta^2} leaves the floats just above this inverse temperature, about 26.64."""
@@ -75,6 +77,16 @@ class LinearModel:
         square = self.beta**2
         return exponential_remainder(square) / math.expm1(square) if square < 700 else 1 - self.signal_share
 
+    def exact_variances(self) -> tuple[Fraction, Fraction]:
+        """(β², e^{β²} - 1 - β²) to 50 digits, for laws whose edges depend on the last digits of a float.
+
+        Raises
+        ------
+        ParameterError : beta is above 26.64.
+        """
+        self._refuse_overflow()
+        return exact_parts(self.beta)
+
     def _refuse_overflow(self) -> None:
         if self.beta > LARGEST_BETA:
             raise ParameterError(
@@ -82,6 +94,14 @@ class LinearModel:
                 f"{self.beta!r}. The shape of the law exists for every beta: limit_law(rescaled=True), with "
                 "log_total_variance for its scale"
             )
+
+
+def exact_parts(beta: float) -> tuple[Fraction, Fraction]:
+    """β² exactly and e^{β²} - 1 - β² to 50 digits or more."""
+    context = multiprecision(100)  # the two first terms of the exponential cancel
+    square = Fraction(beta) ** 2
+    value = context.mpf(square.numerator) / square.denominator
+    return square, to_fraction(context.expm1(value) - value)
 
 
 def exponential_remainder(x: float) -> float:

@@ -16,6 +16,7 @@ from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError
 from gequiv.laws import _polynomials as poly
 from gequiv.laws._edge_adapted import edge_list
+from gequiv.laws.multiprecision import multiprecision
 
 _EXTREME = "the parameters are too extreme; move them slightly, or bring the ratios closer to one"
 _NEGLIGIBLE = 1e-22
@@ -40,12 +41,12 @@ class ChainCurve:
 
     precision = np.longdouble
 
-    def __init__(self, inner: tuple[Fraction, ...], aspect: Fraction, signal: float, noise: float) -> None:
-        ctx = poly.context()
+    def __init__(self, inner: tuple[Fraction, ...], aspect: Fraction, signal: Fraction, noise: Fraction) -> None:
+        ctx = multiprecision()
         mp = ctx.mpf
-        total = mp(signal) + mp(noise)
-        self._share, self._rest, self._scale = mp(signal) / total, mp(noise) / total, total
-        self._c = mp(aspect.numerator) / aspect.denominator
+        strength, rest, self._c = (mp(r.numerator) / r.denominator for r in (signal, noise, aspect))
+        self._scale = strength + rest
+        self._share, self._rest = strength / self._scale, rest / self._scale
         # a factor whose weight rho/c_i is below this one differs from 1 by less than the last digit of a float
         inner = tuple(r for r in inner if self._share * r.denominator > _NEGLIGIBLE * r.numerator)
         self._weights = [self._share * r.denominator / r.numerator for r in inner]  # rho / c_i
@@ -79,15 +80,15 @@ class ChainCurve:
         """
         roots = poly.RealRoots(self._logarithmic_slope())
         pole = -1 / max(self._weights) if self._weights else None
-        right = roots.within(poly.context().mpf(0), None)
-        left = roots.within(pole, poly.context().mpf(0))
+        right = roots.within(multiprecision().mpf(0), None)
+        left = roots.within(pole, multiprecision().mpf(0))
         if not right or not left:
             raise CertificationError(f"the outer edges of the support could not be found: {_EXTREME}")
         points = [left[-1], *self._gap(roots, pole), right[0]]
         values = [poly.evaluate(self._top, t) / poly.evaluate(self._bottom, t) for t in points]
         hard = self.aspect == 1
         if hard:
-            values[0] = poly.context().mpf(0)  # (1+y)^2 has its double zero there
+            values[0] = multiprecision().mpf(0)  # (1+y)^2 has its double zero there
         if any(not a < b for a, b in zip(values, values[1:], strict=False)) or values[0] < 0:
             raise CertificationError(f"the edges {[float(v) for v in values]} are out of order: {_EXTREME}")
         self._edge_points, self._edge_values = points, values
@@ -115,7 +116,7 @@ class ChainCurve:
 
     def _simple_poles(self, dimensions: Iterable[Fraction]) -> tuple[poly.Polynomial, poly.Polynomial]:
         """prod (1 + w_j t) and its product with sum m_j w_j/(1 + w_j t), over distinct w_j = rho/c_j of multiplicity m_j."""
-        one = poly.context().mpf(1)
+        one = multiprecision().mpf(1)
         counts = Counter(dimensions)
         weight = {d: self._share * d.denominator / d.numerator for d in counts}
         product: poly.Polynomial = [one]
@@ -136,7 +137,7 @@ class ChainCurve:
         dimensions = sorted([*self.inner, Fraction(1), 1 / self.aspect])
         if dimensions[0] == dimensions[1] or dimensions[0] != min(self.inner):
             return []  # the chain has full rank, or its spectrum reaches down to 0
-        mp = poly.context().mpf
+        mp = multiprecision().mpf
         following = -mp(dimensions[1].numerator) / dimensions[1].denominator / self._share
         # branch point of the chain's own curve, prod(1 + u/c_i)/u over all its dimensions
         product, sums = self._simple_poles(dimensions)
@@ -206,7 +207,7 @@ class ChainCurve:
 
     def _in_multiprecision(self, edge: int, xi: Any, width: Any, start: complex) -> tuple[complex, complex]:
         """t and y by Newton's method with all digits, for points where the density varies too fast for the others."""
-        ctx = poly.context()
+        ctx = multiprecision()
         z = self._edge_values[edge] + poly.from_extended(width) * poly.from_extended(xi) ** 2
         t = ctx.mpc(start)
         for _ in range(6):

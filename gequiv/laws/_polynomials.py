@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,9 @@ from numpy.typing import NDArray
 
 from gequiv._checks import Array
 from gequiv.errors import CertificationError
-
-DIGITS = 50
+from gequiv.laws.multiprecision import DIGITS, multiprecision
 
 Polynomial = list[Any]
-
-
-@functools.cache
-def context() -> Any:
-    """A private mpmath context of `DIGITS` digits, so that nobody else's precision is touched."""
-    import mpmath
-
-    ctx = mpmath.MPContext()
-    ctx.dps = DIGITS
-    return ctx
 
 
 def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
@@ -86,7 +74,7 @@ def to_extended(a: Polynomial) -> NDArray[np.longdouble]:
 def from_extended(x: Any) -> Any:
     """An extended-precision number as a multiprecision one, exactly."""
     high = float(x)
-    return context().mpf(high) + context().mpf(float(x - np.longdouble(high)))
+    return multiprecision().mpf(high) + multiprecision().mpf(float(x - np.longdouble(high)))
 
 
 def horner(coefficients: Any, t: Any) -> Any:
@@ -134,7 +122,7 @@ class RealRoots:
             near, far = candidate * (1 - 1e-6), candidate * (1 + 1e-6)
             if near > far:
                 near, far = far, near
-            near, far = context().mpf(near), context().mpf(far)
+            near, far = multiprecision().mpf(near), multiprecision().mpf(far)
             if (low is None or near > low) and (high is None or far < high):
                 if evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
                     if brackets and near <= brackets[-1][1]:
@@ -153,7 +141,7 @@ class RealRoots:
         return sum(1 for a, b in zip(signs, signs[1:], strict=False) if (a < 0) != (b < 0))
 
     def _isolate(self, low: Any, high: Any) -> list[tuple[Any, Any]]:
-        ctx = context()
+        ctx = multiprecision()
         bound = 2 * max(abs(c / self.polynomial[-1]) ** (ctx.mpf(1) / (len(self.polynomial) - 1 - k))
                         for k, c in enumerate(self.polynomial[:-1]))  # fmt: skip
         low = -bound if low is None else low
@@ -177,7 +165,7 @@ class RealRoots:
         """Newton safeguarded by bisection."""
         rising = evaluate(self.polynomial, high) > 0
         t = (low + high) / 2
-        tolerance = context().mpf(10) ** (4 - DIGITS)
+        tolerance = multiprecision().mpf(10) ** (4 - DIGITS)
         for _ in range(400):
             value = evaluate(self.polynomial, t)
             if value == 0:

@@ -68,7 +68,8 @@ class GaussianChainPlusNoise(Law):
         Marchenko–Pastur). Integers, floats or exact fractions.
     aspect : rows over columns, c = m/n.
     signal : variance s > 0 of the entries of the chain's part.
-    noise : variance v > 0 of the entries of the noise.
+    noise : variance v > 0 of the entries of the noise. Both may be fractions, where the last digit of a float is not
+        enough: next to an edge it moves the density.
 
     Raises
     ------
@@ -85,13 +86,12 @@ class GaussianChainPlusNoise(Law):
     def __init__(self, inner: Sequence[Any], aspect: Any, signal: Any, noise: Any) -> None:
         self.inner = tuple(_ratio(f"inner[{i}]", value) for i, value in enumerate(inner))
         self.aspect = _ratio("aspect", aspect)
-        self.signal = _checks.positive_real("signal", signal)
-        self.noise = _checks.positive_real("noise", noise)
-        self.scale = self.signal + self.noise
-        if not math.isfinite(self.scale):
-            raise ParameterError(f"signal + noise must be a finite float; got {signal!r} + {noise!r}")
-        self._curve = ChainCurve(self.inner, self.aspect, self.signal, self.noise)
-        curve = self._curve
+        strength, rest = _ratio("signal", signal), _ratio("noise", noise)
+        try:
+            self.signal, self.noise, self.scale = float(strength), float(rest), float(strength + rest)
+        except OverflowError:
+            raise ParameterError(f"signal + noise must be a finite float; got {signal!r} + {noise!r}") from None
+        self._curve = curve = ChainCurve(self.inner, self.aspect, strength, rest)
         self._density = EdgeAdaptedDensity(
             curve.intervals, curve.exponents, curve, tolerance=_TOLERANCE, residues=curve.residues
         )
