@@ -1,0 +1,609 @@
+r"""The Dyson equation of a weighted chain of Gaussian factors plus Gaussian noise.
+
+The model. :math:`Y = (\sqrt{s}\,S + \sqrt{v}\,Z)/\sqrt{n}` has m rows and n columns, Z independent standard entries,
+:math:`S = F_1 D_1 F_2 D_2 \cdots D_{L-1} F_L/\sqrt{N_1 \cdots N_{L-1}}` with independent Gaussian matrices
+:math:`F_i` of size :math:`N_{i-1} \times N_i` (:math:`N_0 = m`, :math:`N_L = n`) and deterministic diagonal matrices
+:math:`D_i`, the eigenvalues of :math:`D_i^2` having mean one, so that entries of S have variance one.
+
+The equation. In the symmetrised variable :math:`\zeta = \sqrt z` (singular values; z belongs to :math:`Y Y^T`) the
+averaged resolvents g of the rows and h of the columns and the two messages :math:`e_i, f_i` that cross each inner
+space obey, with c = m/n and :math:`\langle\cdot\rangle_i` the mean over the eigenvalues :math:`m^2` of :math:`D_i^2`,
+
+.. math::
+    g &= 1/(\zeta - v h - s e_0), \qquad
+    h = 1/\bigl(\zeta - v c g - \tfrac{N_{L-1}}{N_L}
+        \langle m^2 f_{L-1}/(1 - m^2 f_{L-1} e_{L-1})\rangle_{L-1}\bigr), \\
+    e_{i-1} &= \langle m^2 e_i/(1 - m^2 f_i e_i)\rangle_i, \qquad e_{L-1} = h, \\
+    f_{i} &= \tfrac{N_{i-1}}{N_{i}}\langle m^2 f_{i-1}/(1 - m^2 f_{i-1} e_{i-1})\rangle_{i-1}, \qquad
+    f_1 = \tfrac{N_0}{N_1} s g .
+
+The sheet. For Im ζ > 0 the right-hand sides map :math:`(\mathbb C^-)^{2L}` into itself, so by the theorem of Earle and
+Hamilton there is exactly one solution with all of g, h, e_i, f_i in the lower half-plane, and it is the resolvent.
+Hence the certificate, which does not depend on how a solution was come by:
+
+- Im z > 0, or z real inside the support: all of g, h, e_i, f_i lie strictly in the lower half-plane;
+- z real off the support: they are real, and all their derivatives in ζ are negative (then the solution enters the
+  lower half-planes as ζ moves up); for z < 0 they are negative imaginary, which is the first case again.
+
+The reduction. :math:`N_i \langle m^2\chi_i/(1-m^2\chi_i)\rangle_i` with :math:`\chi_i = f_i e_i` is the same number
+m u for all i, and s g h is u times the product of all :math:`\chi_i/\langle\cdots\rangle_i`. With q = gh, in
+units of the mean s + v = 1, with ρ = s, u = ρ t, :math:`\chi_i = \kappa_i\tau_i`, :math:`\kappa_i = \rho\,m/N_i`:
+
+.. math::
+    t = T_i(\tau_i) = \Bigl\langle \frac{m^2\tau_i}{1 - m^2\kappa_i\tau_i}\Bigr\rangle_i, \qquad
+    q = t\prod_i \frac{\tau_i}{t}, \qquad y = \rho t + (1-\rho) q, \qquad z q = (1+y)(1+cy),
+
+with zG = 1 + y, and up to positive constants :math:`f_{i+1} = g \prod_{j \le i} t/\tau_j`,
+:math:`e_i = (t/g) \prod_{j \le i} \tau_j/t`. The unknowns t and τ_i, taken by their logarithms, keep their relative
+accuracy over all scales, and only z enters, never its root.
+
+Sources: Girko 2001 and Hachem, Loubaton, Najim 2007 (equations of this kind); Ajanki, Erdős, Krüger 2017 (Dyson
+equation, half-planes); Earle and Hamilton 1970 (uniqueness); Belinschi, Mai, Speicher 2017 (linearised products).
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gequiv import _checks
+from gequiv._checks import Array, ComplexArray
+from gequiv.errors import CertificationError, ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ROWS = 1 << 20  # points times eigenvalues worked on at once
+_STRICT = 1e-9  # an angle to the real axis that rounding cannot imitate
+_RESIDUAL = 1e-9
+_STEP = 1e-10
+_SENSITIVE = 1e6  # largest d log(unknowns)/d log z: beyond it rounding z alone leaves less than ten digits
+
+
+class Status(enum.IntEnum):
+    """What a point of a solution is certified to be."""
+
+    UPPER = 0
+    """Im z > 0."""
+    INSIDE = 1
+    """z real, inside the support: -Im G/π is the density."""
+    OUTSIDE = 2
+    """z real, off the support: G is real."""
+    FAILED = 3
+    """Nothing certified; the value is NaN."""
+
+
+@dataclass(frozen=True)
+class ChainSolution:
+    """Solution of the Dyson equation at an array of points; every array has the shape of z.
+
+    Attributes
+    ----------
+    z : where.
+    value : Cauchy transform G(z) of the eigenvalues of Y Yᵀ; NaN where the status is FAILED.
+    status : `Status` of each point, as an integer array.
+    residual : largest relative residual of the equations.
+    step : last relative Newton step in the unknowns.
+    iterations : Newton iterations spent, all heights together.
+    unknowns : shape z.shape + (1 + groups,), t and the τ of each group of layers, in units of the mean: a start for
+        `ChainEquation.solve` nearby.
+    """
+
+    z: ComplexArray
+    value: ComplexArray
+    status: np.ndarray
+    residual: Array
+    step: Array
+    iterations: np.ndarray
+    unknowns: ComplexArray
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers that share size and weights: T(τ) = Σ weights·m τ/(1 - kappa m τ).
+
+    Attributes
+    ----------
+    ratio : N_i/m, exact.
+    kappa : ρ/ratio.
+    eigenvalues : distinct non-zero eigenvalues of D², of mean one.
+    fractions : their shares; they sum to one less the share of zeros.
+    count : number of layers.
+    raw, multiplicities, total : eigenvalues as given (non-zero, distinct), how often each occurs, and out of how many.
+    """
+
+    ratio: Fraction
+    kappa: float
+    eigenvalues: Array
+    fractions: Array
+    count: int
+    raw: tuple[float, ...]
+    multiplicities: tuple[int, ...]
+    total: int
+    strengths: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strengths", self.fractions * self.eigenvalues)
+
+    def transform(self, tau: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+        """T(τ)/τ and T'(τ)."""
+        if self.eigenvalues.size == 1:
+            inverse = 1 / (1 - self.kappa * self.eigenvalues[0] * tau)
+            return self.strengths[0] * inverse, self.strengths[0] * inverse**2
+        first, second = np.empty_like(tau), np.empty_like(tau)
+        rows = max(1, _ROWS // self.eigenvalues.size)
+        strengths = self.strengths.astype(np.complex128)
+        for begin in range(0, tau.size, rows):
+            part = slice(begin, begin + rows)
+            inverse = 1 / (1 - (self.kappa * tau[part])[:, None] * self.eigenvalues)
+            first[part] = inverse @ strengths
+            inverse *= inverse
+            second[part] = inverse @ strengths
+        return first, second
+
+
+class ChainEquation:
+    """The Dyson equation of Y = (√s S + √v Z)/√n; see the module's text.
+
+    Parameters
+    ----------
+    inner : inner dimensions over rows, N_i/m; may be empty. Integers, floats or exact fractions.
+    weights : for each inner space None (identity) or the eigenvalues of D_i², at least 0 and not all 0; they are
+        normalised to mean one, so a mean other than one belongs into ``signal``.
+    aspect : rows over columns, c = m/n.
+    signal, noise : variances s > 0 and v > 0; fractions where the last digit of a float is not enough.
+
+    Attributes
+    ----------
+    scale : s + v, the mean of the law.
+    exact_variances : signal and noise as fractions.
+    share : s/(s + v).
+    groups : the distinct layers.
+
+    Raises
+    ------
+    ParameterError : a parameter is of the wrong kind or out of range.
+
+    Examples
+    --------
+    >>> equation = ChainEquation([0.5], [None], 1, 1.0, 0.7)
+    >>> solution = equation.solve([1 + 1j, 2.0])
+    >>> [Status(s).name for s in solution.status]
+    ['UPPER', 'INSIDE']
+    """
+
+    def __init__(
+        self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any
+    ) -> None:
+        self.inner = tuple(_ratio(f"inner[{i}]", value) for i, value in enumerate(_sequence("inner", inner)))
+        given = _sequence("weights", weights)
+        if len(given) != len(self.inner):
+            raise ParameterError(
+                f"weights must have one entry (None or a list of eigenvalues) for each of the {len(self.inner)} inner "
+                f"dimensions; got {len(given)}"
+            )
+        spectra = [_spectrum(f"weights[{i}]", value) for i, value in enumerate(given)]
+        self.aspect = _ratio("aspect", aspect)
+        strength, rest = _ratio("signal", signal), _ratio("noise", noise)
+        total = strength + rest
+        try:
+            self.signal, self.noise, self.scale = float(strength), float(rest), float(total)
+        except OverflowError:
+            raise ParameterError(f"signal + noise must be a finite float; got {signal!r} + {noise!r}") from None
+        self.exact_variances = strength, rest
+        self.c = float(self.aspect)
+        self.share, self.rest = float(strength / total), float(rest / total)
+        self._gap = float(1 - self.aspect)
+        kinds: dict[tuple[Fraction, Any], int] = {}
+        self._order = [kinds.setdefault(kind, len(kinds)) for kind in zip(self.inner, spectra, strict=True)]
+        self.groups = tuple(
+            _group(ratio, self.share, spectrum, self._order.count(number))
+            for number, (ratio, spectrum) in enumerate(kinds)
+        )
+        self._counts = np.array([g.count for g in self.groups], dtype=np.float64)
+        self.upper_bound = self._upper_bound()
+        """No eigenvalue lies above this number, in units of the mean: product of the factors' norms."""
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{float(value):g}" for value in self.inner)
+        return (
+            f"{type(self).__name__}(inner=[{inner}], aspect={self.c:g}, signal={self.signal:g}, noise={self.noise:g})"
+        )
+
+    def _upper_bound(self) -> float:
+        sizes = [1.0, *map(float, self.inner), 1 / self.c]
+        norm = math.sqrt(self.share)
+        for before, after in itertools.pairwise(sizes):
+            norm *= 1 + math.sqrt(before / after)
+        for number in self._order:
+            norm *= math.sqrt(float(self.groups[number].eigenvalues.max()))
+        return (norm + math.sqrt(self.rest) * (1 + math.sqrt(self.c))) ** 2
+
+    # -- solving ------------------------------------------------------------------------------------
+
+    def solve(self, z: Any, start: Any = None, *, on_failure: str = "raise") -> ChainSolution:
+        """The certified solution at points of the closed upper half-plane, z = 0 and infinity excepted.
+
+        Newton's method from the start where there is one, else by continuation from large Im z, where t and all τ are
+        1/z, down to the point, each point with its own steps. On the real axis the boundary value from above is
+        meant.
+
+        Parameters
+        ----------
+        z : complex numbers with Im z >= 0, any shape.
+        start : unknowns of a solution nearby, shape z.shape + (1 + groups,), as in `ChainSolution.unknowns`. A start
+            that leads to a wrong root costs time, never correctness.
+        on_failure : "raise", or "status" to get NaN and `Status.FAILED` instead.
+
+        Raises
+        ------
+        ParameterError : z contains NaN, 0, infinity or a point of the lower half-plane; start has another shape.
+        CertificationError : a point could not be certified. Points within about 1e-12 (relative) of an edge of the
+            support are of this kind: there the last digit of z moves G by more than 1e-10.
+        """
+        points = _checks.complex_array("z", z)
+        if on_failure not in ("raise", "status"):
+            raise ParameterError(f'on_failure must be "raise" or "status"; got {on_failure!r}')
+        flat = points.reshape(-1)
+        wrong = ~np.isfinite(flat) | (flat == 0) | (flat.imag < 0)
+        if wrong.any():
+            raise ParameterError(
+                f"z must be finite, not 0 and have Im z >= 0 (use G(conj z) = conj G(z) below the axis); "
+                f"got {points.reshape(-1)[wrong][0]!r}"
+            )
+        flat = flat / self.scale
+        unknowns = None
+        if start is not None:
+            unknowns = _checks.complex_array("start", start)
+            if unknowns.shape != (*points.shape, 1 + len(self.groups)):
+                raise ParameterError(
+                    f"start must have the shape {(*points.shape, 1 + len(self.groups))}; got {unknowns.shape}"
+                )
+            unknowns = unknowns.reshape(flat.size, 1 + len(self.groups))
+        found = self._solve(flat, unknowns)
+        with np.errstate(all="ignore"):  # next to an edge the last digit of z moves the solution visibly
+            sensitive = ~(np.abs(self._tangent(flat, found.unknowns)).max(axis=1) < _SENSITIVE)
+        found.status[sensitive] = Status.FAILED
+        failed = found.status == Status.FAILED
+        if failed.any() and on_failure == "raise":
+            raise CertificationError(
+                f"the Dyson equation could not be certified at z = {points.reshape(-1)[failed][0]!r} (and "
+                f"{int(failed.sum()) - 1} other points); take a larger Im z, or move away from the edge of the support"
+            )
+        value, _ = self.resolvents(found.z, found.unknowns)
+        value = np.where(failed, complex(np.nan, np.nan), value / self.scale)
+        value = np.where(found.status == Status.OUTSIDE, value.real, value)
+        shape = points.shape
+        return ChainSolution(
+            points,
+            value.reshape(shape),
+            found.status.reshape(shape),
+            found.residual.reshape(shape),
+            found.step.reshape(shape),
+            found.iterations.reshape(shape),
+            np.where(failed[:, None], complex(np.nan, np.nan), found.unknowns).reshape(*shape, 1 + len(self.groups)),
+        )
+
+    def certify(self, z: Any, unknowns: Any) -> np.ndarray:
+        """`Status` of given unknowns as they stand, without a Newton step: FAILED for another root or no root.
+
+        Parameters
+        ----------
+        z, unknowns : as in `solve` and `ChainSolution`.
+        """
+        points = _checks.complex_array("z", z)
+        state = np.asarray(unknowns, dtype=np.complex128).reshape(points.size, 1 + len(self.groups))
+        flat = points.reshape(-1) / self.scale
+        with np.errstate(all="ignore"):
+            residual, step = self._residual(flat, state)
+            return self._status(flat, state, residual, step)[0].reshape(points.shape)
+
+    def _solve(self, z: ComplexArray, start: ComplexArray | None) -> _Work:
+        """`solve` in units of the mean on flat arrays."""
+        work = _Work.empty(z, 1 + len(self.groups))
+        with np.errstate(all="ignore"):  # points that run away are caught by the certificate
+            if start is not None:
+                self._attempt(work, np.arange(z.size), start)
+            far = np.flatnonzero((work.status == Status.FAILED) & (np.abs(z) > 4 * self.upper_bound))
+            self._attempt(work, far, self._asymptotic(z[far]))
+            self._descend(work, np.flatnonzero(work.status == Status.FAILED))
+        return work
+
+    def _asymptotic(self, z: ComplexArray) -> ComplexArray:
+        return np.repeat((1 / z)[:, None], 1 + len(self.groups), axis=1)
+
+    def _attempt(self, work: _Work, index: np.ndarray, start: ComplexArray) -> None:
+        if index.size == 0:
+            return
+        state, iterations = self._newton(work.z[index], start)
+        residual, step = self._residual(work.z[index], state)
+        status, state = self._status(work.z[index], state, residual, step)
+        work.put(index, state, status, residual, step, iterations)
+
+    def _descend(self, work: _Work, index: np.ndarray) -> None:
+        """Continuation in Im z, adaptive for each point."""
+        if index.size == 0:
+            return
+        target = work.z[index]
+        height = np.maximum(4 * self.upper_bound, np.abs(target))
+        state = self._asymptotic(target.real + 1j * height)
+        state, iterations = self._newton(target.real + 1j * height, state)
+        work.iterations[index] += iterations
+        factor = np.full(index.size, 0.3)
+        active = np.arange(index.size)
+        for _ in range(400):
+            if active.size == 0:
+                break
+            z0 = target[active].real + 1j * height[active]
+            lowest = target[active].imag
+            following = height[active] * factor[active]
+            last = (following <= lowest) | (following < 1e-7 * np.abs(target[active]))
+            following = np.where(last, lowest, following)
+            z1 = target[active].real + 1j * following
+            guess = state[active] * np.exp(self._tangent(z0, state[active]) * np.log(z1 / z0)[:, None])
+            new, iterations = self._newton(z1, guess, np.where(last, 1e-15, 1e-6))
+            residual, step = self._residual(z1, new)
+            status, new = self._status(z1, new, residual, step)
+            work.iterations[index[active]] += iterations
+            good = status != Status.FAILED
+            done = good & last
+            if done.any():
+                chosen = active[done]
+                work.put(
+                    index[chosen], new[done], status[done], residual[done], step[done], np.zeros(chosen.size, dtype=int)
+                )
+            moved = active[good]
+            state[moved], height[moved] = new[good], following[good]
+            factor[moved] = np.maximum(1e-3, factor[moved] ** np.where(iterations[good] <= 4, 2.0, 1.2))
+            lost = active[~good]
+            # a last jump that was too long is tried again from further down
+            factor[lost] = factor[lost] ** 0.4
+            active = active[~done & (factor[active] < 1 - 1e-4) & (height[active] > 1e-30 * np.abs(target[active]))]
+
+    # -- the equations ------------------------------------------------------------------------------
+
+    def _parts(self, state: ComplexArray) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
+        """t, q and y."""
+        t = state[:, 0]
+        q = t.copy()
+        for number, group in enumerate(self.groups):
+            q = q * (state[:, 1 + number] / t) ** group.count
+        return t, q, self.share * t + self.rest * q
+
+    def _linearise(
+        self, z: ComplexArray, state: ComplexArray
+    ) -> tuple[ComplexArray, ComplexArray, ComplexArray, ComplexArray, ComplexArray]:
+        """The equations in logarithms, linearised.
+
+        Row i: alpha_i dlog τ_i - dlog t = -r_i. Row 0: Σ slope_i dlog τ_i + slope_0 dlog t = -main. Returns
+        (alpha, r, slopes with slope_0 first, main, z q).
+        """
+        t, q, y = self._parts(state)
+        alpha = np.empty((z.size, len(self.groups)), dtype=np.complex128)
+        r = np.empty_like(alpha)
+        for number, group in enumerate(self.groups):
+            ratio, slope = group.transform(state[:, 1 + number])
+            alpha[:, number] = slope / ratio
+            r[:, number] = 1 - t / (state[:, 1 + number] * ratio)
+        by_q = z * q - (1 + self.c + 2 * self.c * y) * self.rest * q
+        slopes = np.empty((z.size, 1 + len(self.groups)), dtype=np.complex128)
+        slopes[:, 0] = (1 - self._counts.sum()) * by_q - (1 + self.c + 2 * self.c * y) * self.share * t
+        slopes[:, 1:] = self._counts * by_q[:, None]
+        return alpha, r, slopes, z * q - (1 + y) * (1 + self.c * y), z * q
+
+    @staticmethod
+    def _eliminate(alpha: ComplexArray, r: ComplexArray, slopes: ComplexArray, main: ComplexArray) -> ComplexArray:
+        """Solve the arrow-shaped linear system; the group with the smallest alpha is the last to go."""
+        if alpha.shape[1] == 0:
+            return (-main / slopes[:, 0])[:, None]
+        rows = np.arange(len(main))
+        pivot = np.argmin(np.abs(alpha), axis=1)
+        over = slopes[:, 1:] / alpha
+        shifted = over * r
+        over[rows, pivot] = 0
+        shifted[rows, pivot] = 0
+        total = slopes[:, 0] + over.sum(axis=1)
+        alpha_p, r_p = alpha[rows, pivot], r[rows, pivot]
+        step_p = (-main + shifted.sum(axis=1) - total * r_p) / (slopes[rows, 1 + pivot] + alpha_p * total)
+        result = np.empty_like(slopes)
+        result[:, 0] = alpha_p * step_p + r_p
+        result[:, 1:] = (result[:, :1] - r) / alpha
+        result[rows, 1 + pivot] = step_p
+        return result
+
+    def _newton(
+        self, z: ComplexArray, start: ComplexArray, enough: Array | float = 1e-15
+    ) -> tuple[ComplexArray, np.ndarray]:
+        """Solutions and iterations; `enough` is the relative step after which to stop (its square is the error)."""
+        state = start.copy()
+        iterations = np.zeros(z.size, dtype=int)
+        active = np.arange(z.size)
+        before = np.full(z.size, np.inf)
+        enough = np.broadcast_to(enough, z.shape)
+        for _ in range(30):
+            alpha, r, slopes, main, _ = self._linearise(z[active], state[active])
+            change = self._eliminate(alpha, r, slopes, main)
+            size = np.abs(change).max(axis=1)
+            state[active] *= np.exp(change * np.minimum(1, 1 / np.maximum(size, 1e-300))[:, None])
+            iterations[active] += 1
+            settled = (size < enough[active]) | ((size < 1e-9) & (size > 0.2 * before[active])) | ~np.isfinite(size)
+            before[active] = size
+            active = active[~settled]
+            if active.size == 0:
+                break
+        return state, iterations
+
+    def _residual(self, z: ComplexArray, state: ComplexArray) -> tuple[Array, Array]:
+        """Largest relative residual, and the Newton step that is left."""
+        alpha, r, slopes, main, zq = self._linearise(z, state)
+        t, q, _ = self._parts(state)
+        size = np.abs(self.share * t) + np.abs(self.rest * q)
+        residual = np.abs(main) / (np.abs(zq) + (1 + size) * (1 + self.c * size))
+        if alpha.shape[1]:
+            residual = np.maximum(residual, np.abs(r).max(axis=1))
+        return residual, np.abs(self._eliminate(alpha, r, slopes, main)).max(axis=1)
+
+    def _tangent(self, z: ComplexArray, state: ComplexArray) -> ComplexArray:
+        """d log(unknowns)/d log z."""
+        alpha, r, slopes, _, zq = self._linearise(z, state)
+        return self._eliminate(alpha, np.zeros_like(r), slopes, zq)
+
+    # -- the sheet ----------------------------------------------------------------------------------
+
+    def resolvents(self, z: ComplexArray, state: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+        """G and b + c a = (1+cy) + c(1+y), in units of the mean, by forms that do not cancel."""
+        _, q, y = self._parts(state)
+        root = np.sqrt(self._gap**2 + 4 * self.c * z * q)
+        rough = 1 + self.c + 2 * self.c * y
+        root = np.where((root * rough.conj()).real < 0, -root, root)
+        if self._gap >= 0:
+            return 2 * q / (self._gap + root), root
+        return (root - self._gap) / (2 * self.c * z), root
+
+    def _messages(self, z: ComplexArray, state: ComplexArray) -> ComplexArray:
+        """g, e_0, f_1, e_1, ..., up to positive factors: one column each."""
+        value, _ = self.resolvents(z, state)
+        g = np.sqrt(z) * value
+        t = state[:, 0]
+        columns = [g, t / g]
+        partial = np.ones_like(t)
+        for number in self._order:
+            partial = partial * (t / state[:, 1 + number])
+            columns += [g * partial, t / (g * partial)]
+        return np.stack(columns, axis=1)
+
+    def _message_slopes(self, z: ComplexArray, state: ComplexArray) -> ComplexArray:
+        """d log(messages)/d log z."""
+        tangent = self._tangent(z, state)
+        _, q, _ = self._parts(state)
+        _, root = self.resolvents(z, state)
+        slope_q = (1 - self._counts.sum()) * tangent[:, 0] + tangent[:, 1:] @ self._counts
+        slope_root = 2 * self.c * z * q * (1 + slope_q) / root
+        slope_g = 0.5 + (
+            slope_q - slope_root / (self._gap + root) if self._gap >= 0 else slope_root / (root - self._gap) - 1
+        )
+        columns = [slope_g, tangent[:, 0] - slope_g]
+        partial = np.zeros_like(slope_g)
+        for number in self._order:
+            partial = partial + tangent[:, 0] - tangent[:, 1 + number]
+            columns += [slope_g + partial, tangent[:, 0] - slope_g - partial]
+        return np.stack(columns, axis=1)
+
+    def margin(self, z: ComplexArray, state: ComplexArray) -> Array:
+        """Smallest sine of the angle by which a message lies below the real axis; positive on the physical sheet."""
+        messages = self._messages(z, state)
+        return np.asarray((-messages.imag / np.abs(messages)).min(axis=1))
+
+    def _status(
+        self, z: ComplexArray, state: ComplexArray, residual: Array, step: Array
+    ) -> tuple[np.ndarray, ComplexArray]:
+        """Status of each point, and the unknowns, made exactly real where the status says so."""
+        status = np.full(z.size, int(Status.FAILED))
+        solved = np.isfinite(state).all(axis=1) & (residual < _RESIDUAL) & (step < _STEP)
+        messages = self._messages(z, state)
+        depth = -messages.imag / np.abs(messages)
+        below = solved & (depth > _STRICT).all(axis=1)
+        real = z.imag == 0
+        positive = z.real > 0
+        status[below & ~real] = Status.UPPER
+        status[below & real & positive] = Status.INSIDE
+        status[below & real & ~positive] = Status.OUTSIDE
+        # too close to the real axis to tell by the sign: by the derivative
+        close = np.flatnonzero(solved & ~below & (depth > -_STRICT).all(axis=1) & positive)
+        if close.size:
+            points, unknowns = z[close], state[close]
+            on_axis = real[close]
+            unknowns = np.where(on_axis[:, None], unknowns.real.astype(np.complex128), unknowns)
+            turning = (self._messages(points, unknowns) * self._message_slopes(points, unknowns)).real
+            good = (turning < 0).all(axis=1) | ((turning < 0) | (depth[close] > _STRICT)).all(axis=1)
+            good &= ~on_axis | (np.abs(depth[close]) < _STRICT).all(axis=1)
+            status[close[good]] = np.where(on_axis[good], Status.OUTSIDE, Status.UPPER)
+            state = state.copy()
+            state[close[good]] = unknowns[good]
+        return status, state
+
+
+@dataclass
+class _Work:
+    """Results under construction, in units of the mean."""
+
+    z: ComplexArray
+    unknowns: ComplexArray
+    status: np.ndarray
+    residual: Array
+    step: Array
+    iterations: np.ndarray
+
+    @classmethod
+    def empty(cls, z: ComplexArray, width: int) -> _Work:
+        return cls(
+            z,
+            np.full((z.size, width), complex(1, -1)),
+            np.full(z.size, int(Status.FAILED)),
+            np.full(z.size, np.inf),
+            np.full(z.size, np.inf),
+            np.zeros(z.size, dtype=int),
+        )
+
+    def put(
+        self,
+        index: np.ndarray,
+        unknowns: ComplexArray,
+        status: np.ndarray,
+        residual: Array,
+        step: Array,
+        iterations: np.ndarray,
+    ) -> None:
+        self.iterations[index] += iterations
+        good = status != Status.FAILED
+        chosen = index[good]
+        self.unknowns[chosen], self.status[chosen] = unknowns[good], status[good]
+        self.residual[chosen], self.step[chosen] = residual[good], step[good]
+
+
+def _sequence(name: str, value: Any) -> list[Any]:
+    try:
+        return list(value)
+    except TypeError as error:
+        raise ParameterError(f"{name} must be a list with one entry for each inner dimension; got {value!r}") from error
+
+
+def _ratio(name: str, value: Any) -> Fraction:
+    if isinstance(value, Fraction):
+        if value <= 0:
+            raise ParameterError(f"{name} must be a finite real number above 0; got {value!r}")
+        return value
+    return Fraction(_checks.positive_real(name, value))
+
+
+_Spectrum = tuple[tuple[float, ...], tuple[int, ...], int]
+
+
+def _spectrum(name: str, value: Any) -> _Spectrum:
+    """Distinct non-zero eigenvalues, how often each occurs, and out of how many; (1,), (1,), 1 for the identity."""
+    if value is None:
+        return (1.0,), (1,), 1
+    array = _checks.real_array(name, value)
+    if array.ndim != 1 or array.size == 0:
+        raise ParameterError(f"{name} must be None or a non-empty list of eigenvalues; got shape {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any() or not (array > 0).any():
+        raise ParameterError(f"{name} must hold finite eigenvalues of at least 0, one of them above 0; got {value!r}")
+    values, counts = np.unique(array[array > 0], return_counts=True)
+    if values.size == 1 and counts[0] == array.size:
+        return (1.0,), (1,), 1
+    return tuple(map(float, values)), tuple(map(int, counts)), int(array.size)
+
+
+def _group(ratio: Fraction, share: float, spectrum: _Spectrum, count: int) -> LayerGroup:
+    raw, multiplicities, total = spectrum
+    values = np.array(raw) / max(raw)
+    fractions = np.array(multiplicities) / total
+    return LayerGroup(
+        ratio, share / float(ratio), values / float(fractions @ values), fractions, count, raw, multiplicities, total
+    )

@@ -1,0 +1,167 @@
+r"""The law of a weighted chain of Gaussian factors plus Gaussian noise, from its Dyson equation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gequiv._checks import Array, ComplexArray
+from gequiv.dyson._chain_edges import LocalSolver, find_support
+from gequiv.dyson._chain_moments import chain_moment
+from gequiv.dyson.chain_equation import ChainEquation, Status
+from gequiv.errors import CertificationError
+from gequiv.laws._edge_adapted import EdgeAdaptedDensity
+from gequiv.laws.base import Certificate, Law, finite_moment, moment_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MASS_LIMIT = 1e-9
+_TOLERANCES = (1e-13, 1e-12)  # the second where widely spread scales leave more rounding in the density
+
+
+class WeightedChainPlusNoise(Law):
+    r"""Law of Y Yᵀ for Y = (√s S + √v Z)/√n, S a chain of Gaussian factors with deterministic weights between them.
+
+    Model and equation are in the text of `gequiv.dyson.chain_equation`. Mean s + v; the continuous part has mass
+    min(1, 1/aspect), the rest is an atom at 0. Without weights the law is that of
+    `gequiv.laws.chain.GaussianChainPlusNoise`, computed independently of it.
+
+    Parameters
+    ----------
+    inner : inner dimensions over the number of rows, N_i/m; may be empty. Integers, floats or exact fractions.
+    weights : for each inner space None (identity) or the eigenvalues of D_i² (equal shares, at least 0, one above 0);
+        normalised to mean one, so a mean other than one belongs into ``signal``.
+    aspect : rows over columns, m/n.
+    signal, noise : variances s > 0 and v > 0 of the entries of √s S and √v Z; fractions where the last digit of a float
+        is not enough.
+
+    Attributes
+    ----------
+    equation : the `ChainEquation`.
+    certificate : `gequiv.laws.base.Certificate`, what was verified before the constructor returned.
+
+    Raises
+    ------
+    ParameterError : a parameter is of the wrong kind or out of range.
+    CertificationError : the law could not be certified.
+
+    Examples
+    --------
+    >>> law = WeightedChainPlusNoise([2.0, 0.5, 2.0], [[1.0, 3.0], None, [1.0, 3.0]], 1, signal=1.0, noise=0.7)
+    >>> round(law.moment(1), 12)
+    1.7
+    """
+
+    def __init__(
+        self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any
+    ) -> None:
+        self.equation = ChainEquation(inner, weights, aspect, signal, noise)
+        self.scale = self.equation.scale
+        self._intervals, exponents, folds = find_support(self.equation)
+        self._local = LocalSolver(self.equation, self._intervals, exponents, folds)
+        self._density = self._store(exponents)
+        self._atom = float(max(Fraction(0), 1 - 1 / self.equation.aspect))
+        self.certificate = self._certify()
+
+    def __repr__(self) -> str:
+        return repr(self.equation).replace("ChainEquation", type(self).__name__)
+
+    def _store(self, exponents: list[tuple[int, int]]) -> EdgeAdaptedDensity:
+        def build(tolerance: float) -> EdgeAdaptedDensity:
+            solver = self._local
+            return EdgeAdaptedDensity(
+                self._intervals, exponents, solver, tolerance=tolerance, residues=solver.residues
+            )
+
+        try:
+            return build(_TOLERANCES[0])
+        except CertificationError:
+            return build(_TOLERANCES[1])
+
+    def _certify(self) -> Certificate:
+        error = float(abs(self._density.total_mass + self._atom - 1))
+        if not error <= _MASS_LIMIT:
+            raise CertificationError(
+                f"{self!r}: the mass of the intervals {self._intervals} and of the atom misses 1 by {error:.1e}, where "
+                f"{_MASS_LIMIT:.0e} is allowed: move the parameters slightly"
+            )
+        pairs = list(itertools.pairwise(self._intervals))
+        gaps = np.array([math.sqrt(below[1] * above[0]) for below, above in pairs] + [2 * self._intervals[-1][1]])
+        status = self.equation.solve(gaps, on_failure="status").status
+        if not (status == Status.OUTSIDE).all():
+            where = float(gaps[status != Status.OUTSIDE][0])
+            raise CertificationError(
+                f"{self!r}: {where!r} should lie in a gap of the support, but the Dyson equation has no real solution "
+                "there: move the parameters slightly"
+            )
+        return Certificate(
+            mass_error=error,
+            density_error=self._density.check,
+            residual=self._local.worst_step,
+            half_plane=self._local.margin,
+            nodes=self._density.nodes,
+        )
+
+    # -- the law's contract -------------------------------------------------------------------------
+
+    def support(self) -> list[tuple[float, float]]:
+        """The intervals of the density, ascending: folds of the real solution, correct to the last digits."""
+        return list(self._intervals)
+
+    def atoms(self) -> list[tuple[float, float]]:
+        """An atom at 0 of weight 1 - columns/rows where there are more rows than columns, else none."""
+        return [(0.0, self._atom)] if self._atom > 0 else []
+
+    def moment(self, k: int) -> float:
+        r"""The moment of order k, from power series in multiprecision.
+
+        With :math:`C(w) = \rho\, t(w) + (1-\rho)\, w` in units of the mean, where t solves t = w P(t) with
+        P = ∏ t/τ_i(t), Lagrange inversion of 1/z = w/((1+C)(1+cC)) gives
+        m_k = 1/k · [w^{k-1}] C'(w) ((1+C)(1+cC))^k. The working precision is raised until the digits agree.
+
+        Raises
+        ------
+        ParameterError : k is not an integer >= 0, or the moment exceeds the floats.
+        """
+        k = moment_order(k)
+        shape = chain_moment(self.equation, k)
+        try:
+            return finite_moment(k, shape * self.scale**k)
+        except OverflowError:
+            return finite_moment(k, math.inf)
+
+    def _pdf(self, x: Array) -> Array:
+        return self._density.density(x)
+
+    def _cdf(self, x: Array) -> Array:
+        return np.clip(self._add_atoms(x, self._density.mass(x)), 0.0, 1.0)
+
+    def _partial_mean(self, x: Array) -> Array:
+        return self._density.partial_mean(x)
+
+    def _ppf(self, q: Array) -> Array:
+        x = self._density.quantile(q - self._atom)
+        return np.where(q <= self._atom, 0.0, x) if self._atom else x
+
+    def _cauchy(self, z: ComplexArray) -> ComplexArray:
+        result = np.zeros_like(z)
+        zero = z == 0
+        finite = np.isfinite(z) & ~zero
+        if zero.any():  # 0 lies left of the support: G is analytic there
+            result[zero] = self._at_zero() / self.scale
+        point = z[finite] / self.scale
+        below = point.imag < 0
+        value = self._local.cauchy(np.where(below, point.conj(), point))
+        result[finite] = np.where(below, value.conj(), value) / self.scale
+        return result
+
+    def _at_zero(self) -> float:
+        """G(0) = -∫ρ(x)/x dx by the mean of G over a circle around 0 that misses the support."""
+        radius = 0.5 * self._intervals[0][0] / self.scale
+        angles = np.pi * (np.arange(32) + 0.5) / 32
+        return float(self._local.cauchy(radius * np.exp(1j * angles)).real.mean())
