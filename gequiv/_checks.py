@@ -23,7 +23,7 @@ def positive_integer(name: str, value: Any, *, minimum: int = 1) -> int:
     if isinstance(value, numbers.Integral):
         number = int(value)
     elif isinstance(value, numbers.Real) and math.isfinite(value) and float(value).is_integer():
-        number = int(value)
+        number = int(float(value))
     else:
         raise ParameterError(f"{name} must be {allowed}; got {value!r}")
     if number < minimum:
@@ -71,11 +71,9 @@ def generator(rng: Any) -> np.random.Generator:
     """`rng` itself if it is a numpy Generator, a Generator seeded by it if it is a non-negative int."""
     if isinstance(rng, np.random.Generator):
         return rng
-    if isinstance(rng, numbers.Integral) and not isinstance(rng, (bool, np.bool_)) and rng >= 0:
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and int(rng) >= 0:
         return np.random.default_rng(int(rng))
-    raise ParameterError(
-        f"rng must be a numpy.random.Generator, or a non-negative integer to seed one; got {rng!r}"
-    )
+    raise ParameterError(f"rng must be a numpy.random.Generator, or a non-negative integer to seed one; got {rng!r}")
 
 
 def _short(value: Any) -> str:

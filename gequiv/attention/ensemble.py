@@ -38,7 +38,8 @@ def _covariance_root(head: Attention, width: int) -> Array | float:
             f"covariance has {len(head.covariance)} eigenvalues, which do not divide the width {width}: to draw "
             "tokens, give a number of eigenvalues that does"
         )
-    return np.sqrt(np.repeat(head.covariance, width // len(head.covariance)))
+    root: Array = np.sqrt(np.repeat(head.covariance, width // len(head.covariance)))
+    return root
 
 
 def softmax_rows(scores: Array, beta: float) -> Array:
@@ -77,8 +78,8 @@ def centred(attention: Array) -> Array:
 def squared_singular_values(matrix: Array) -> Array:
     """Ascending squared singular values, one per row, as eigenvalues of the smaller Gram matrix.
 
-    Rounding may push the smallest ones below zero by about 1e-16 of the largest; they are set to zero. With more rows than
-    columns, rows - columns exact zeros come first.
+    Rounding may push the smallest ones below zero by about 1e-16 of the largest; they are set to zero. With more rows
+    than columns, rows - columns exact zeros come first.
     """
     from scipy.linalg import eigvalsh
 

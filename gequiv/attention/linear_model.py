@@ -51,13 +51,16 @@ class LinearModel:
     def noise_variance(self) -> float:
         """σ² = e^{β²} - 1 - β², without cancellation for small β (σ² ≈ β⁴/2)."""
         self._refuse_overflow()
-        return exponential_remainder(self.beta**2)
+        square, rest = exact_square(self.beta)
+        # to first order in what beta^2 has beyond its nearest float, which e^{beta^2} feels where it is large
+        return exponential_remainder(square) + math.expm1(square) * rest
 
     @property
     def total_variance(self) -> float:
         """τ² = e^{β²} - 1."""
         self._refuse_overflow()
-        return math.expm1(self.beta**2)
+        square, rest = exact_square(self.beta)
+        return math.expm1(square) + math.exp(square) * rest
 
     @property
     def log_total_variance(self) -> float:
@@ -69,13 +72,12 @@ class LinearModel:
     def signal_share(self) -> float:
         """β²/(e^{β²} - 1); 0 where it is below the smallest float."""
         square = self.beta**2
-        return square / math.expm1(square) if square < 700 else square * math.exp(-square)
+        return square / self.total_variance if self.beta <= LARGEST_BETA else square * math.exp(-square)
 
     @property
     def noise_share(self) -> float:
         """(e^{β²} - 1 - β²)/(e^{β²} - 1)."""
-        square = self.beta**2
-        return exponential_remainder(square) / math.expm1(square) if square < 700 else 1 - self.signal_share
+        return self.noise_variance / self.total_variance if self.beta <= LARGEST_BETA else 1.0
 
     def exact_variances(self) -> tuple[Fraction, Fraction]:
         """(β², e^{β²} - 1 - β²) to 50 digits, for laws whose edges depend on the last digits of a float.
@@ -102,6 +104,12 @@ def exact_parts(beta: float) -> tuple[Fraction, Fraction]:
     square = Fraction(beta) ** 2
     value = context.mpf(square.numerator) / square.denominator
     return square, to_fraction(context.expm1(value) - value)
+
+
+def exact_square(beta: float) -> tuple[float, float]:
+    """β² as a float and what is left of it."""
+    square = beta * beta
+    return square, float(Fraction(beta) ** 2 - Fraction(square))
 
 
 def exponential_remainder(x: float) -> float:

@@ -154,9 +154,7 @@ def covariance_eigenvalues(values: Any, width: int | None) -> tuple[float, ...]:
         )
     array = _checks.real_array("covariance", values)
     if array.ndim != 1 or array.size == 0:
-        raise ParameterError(
-            f"covariance must be a non-empty list of eigenvalues; got an array of shape {array.shape}"
-        )
+        raise ParameterError(f"covariance must be a non-empty list of eigenvalues; got an array of shape {array.shape}")
     if not np.isfinite(array).all() or (array < 0).any() or not (array > 0).any():
         raise ParameterError(
             f"covariance must hold finite eigenvalues of at least 0, one of them above 0; got {values!r}"

@@ -47,8 +47,8 @@ class Edge:
 class NodeSolver(Protocol):
     """Solves the law's defining equation at points given by edge and edge variable.
 
-    `precision` is the floating-point type of the edge variables that it wants: np.float64, or np.longdouble if it can make
-    use of the extra digits, which matter where the density varies fast.
+    `precision` is the floating-point type of the edge variables that it wants: np.float64, or np.longdouble if it can
+    make use of the extra digits, which matter where the density varies fast.
     """
 
     precision: type[np.floating[Any]]
@@ -75,9 +75,10 @@ def _chebyshev_nodes(count: int) -> Array:
 
 def _values_to_coefficients(count: int) -> Array:
     nodes = _chebyshev_nodes(count)
-    matrix = np.polynomial.chebyshev.chebvander(nodes, count - 1).T * (2.0 / count)
-    matrix[0] *= 0.5
-    return matrix
+    vandermonde: Array = np.polynomial.chebyshev.chebvander(nodes, count - 1).T.astype(np.float64)
+    vandermonde *= 2.0 / count
+    vandermonde[0] *= 0.5
+    return vandermonde
 
 
 def _integration_matrix(count: int) -> Array:
@@ -95,10 +96,7 @@ _NODES = _chebyshev_nodes(ORDER)
 _TO_COEFFICIENTS = _values_to_coefficients(ORDER)
 _INTEGRATE = _integration_matrix(ORDER)
 _HALVES = np.stack(
-    [
-        np.polynomial.chebyshev.chebvander(0.5 * (_NODES + shift), ORDER - 1) @ _TO_COEFFICIENTS
-        for shift in (-1.0, 1.0)
-    ]
+    [np.polynomial.chebyshev.chebvander(0.5 * (_NODES + shift), ORDER - 1) @ _TO_COEFFICIENTS for shift in (-1.0, 1.0)]
 )
 _CHECK_POINTS = np.array([-0.97, -0.31, 0.41, 0.985])
 _CHECK = np.polynomial.chebyshev.chebvander(_CHECK_POINTS, ORDER - 1)
@@ -114,10 +112,10 @@ def _clenshaw(columns: Array, index: np.ndarray, s: Array) -> Array:
         term -= older
         term += columns[k].take(index)
         older, newer = newer, term
-    newer = s * newer
-    newer -= older
-    newer += columns[0].take(index)
-    return newer
+    result: Array = s * newer
+    result -= older
+    result += columns[0].take(index)
+    return result
 
 
 class EdgeAdaptedDensity:
@@ -136,6 +134,7 @@ class EdgeAdaptedDensity:
     masses : mass of each interval, by integration of the panels.
     check : largest relative difference at check points between the nodes, against the solver.
     nodes : number of points solved.
+    breakpoints : ends of the panels in x, ascending: they crowd where the density varies fast.
 
     Raises
     ------
@@ -158,7 +157,7 @@ class EdgeAdaptedDensity:
 
     # -- construction -------------------------------------------------------------------------------
 
-    def _refine(self, tolerance: float) -> tuple[np.ndarray, Array, Array, Array]:
+    def _refine(self, tolerance: float) -> tuple[np.ndarray, Any, Any, Array]:
         edge = np.arange(len(self.edges))
         low = np.zeros(len(edge), dtype=np.longdouble)
         high = self._on_grid(edge, np.full(len(edge), _HALF, dtype=np.longdouble))
@@ -214,13 +213,11 @@ class EdgeAdaptedDensity:
         return np.array([(e.location, e.residue, e.sign, e.width) for e in chosen], dtype=np.longdouble).T
 
     def _rounding(self, size: Array, low: Any, high: Any) -> Array:
-        """What the last digit of xi moves the smooth factor by, where it varies fast: no series can settle below that."""
+        """What the last digit of xi moves the smooth factor by: no series can settle below that."""
         slope = size @ np.arange(ORDER) * ((low + high) / (high - low)).astype(np.float64)
         return np.asarray(4 * float(np.finfo(getattr(self._solver, "precision", np.float64)).eps) * slope)
 
-    def _check(
-        self, edge: np.ndarray, low: Any, high: Any, values: Array, states: ComplexArray, limit: float
-    ) -> float:
+    def _check(self, edge: np.ndarray, low: Any, high: Any, values: Array, states: ComplexArray, limit: float) -> float:
         """Largest relative difference between the series and the equation solved anew between the nodes."""
         points = self._points(low, high, _CHECK_POINTS)
         interpolate = _CHECK @ _TO_COEFFICIENTS
@@ -241,7 +238,7 @@ class EdgeAdaptedDensity:
         return float(difference.max())
 
     def _assemble(
-        self, intervals: list[tuple[float, float]], edge: np.ndarray, low: Array, high: Array, values: Array
+        self, intervals: list[tuple[float, float]], edge: np.ndarray, low: Any, high: Any, values: Array
     ) -> None:
         location, residue, sign, width = (column.astype(np.float64) for column in self._columns(edge))
         exponent = np.array([e.exponent for e in self.edges])[edge]
@@ -274,7 +271,7 @@ class EdgeAdaptedDensity:
                 columns[name].append(column)
 
         density = values @ _TO_COEFFICIENTS.T
-        for number, (a, b) in enumerate(intervals):
+        for number, (a, _) in enumerate(intervals):
             gap()
             breaks.append(a)
             before = total_mass
@@ -294,7 +291,7 @@ class EdgeAdaptedDensity:
                 breaks.append(ends[1 if sign[p] > 0 else 0][p])
             self.masses.append(total_mass - before)
         gap()
-        self._breaks = np.array(breaks)
+        self.breakpoints = np.array(breaks)
         columns_of_rows = (np.array(column) for column in zip(*rows, strict=True))
         self._location, self._residue, self._factor, self._slope, self._start = itertools.islice(columns_of_rows, 5)
         self._anchor, self._anchor_residue, exponents = columns_of_rows
@@ -332,12 +329,12 @@ class EdgeAdaptedDensity:
 
     def _evaluate(self, x: Array, columns: Array, *, weighted: bool) -> Array:
         result = np.empty_like(x)
-        first, last = self._breaks[0], self._breaks[-1]
+        first, last = self.breakpoints[0], self.breakpoints[-1]
         any_hard = bool(self._hard.any())
         for begin in range(0, x.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
             point = np.clip(x[part], np.nextafter(first, -np.inf), np.nextafter(last, np.inf))
-            panel = np.searchsorted(self._breaks, point, side="right")
+            panel = np.searchsorted(self.breakpoints, point, side="right")
             factor = self._factor.take(panel)
             xi = point - self._location.take(panel)
             xi -= self._residue.take(panel)
@@ -399,8 +396,9 @@ class EdgeAdaptedDensity:
                 f"the quantile of mass {mass[active[0]]!r} did not settle in 200 steps; please report the law"
             )
         x = self._position(panel, s)
-        x = np.where(mass <= 0.0, self._breaks[0], x)
-        return np.clip(x, self._breaks[panel - 1], self._breaks[panel])
+        x = np.where(mass <= 0.0, self.breakpoints[0], x)
+        x = np.where(mass >= self.total_mass * (1 - 4e-16), self.breakpoints[-1], x)
+        return np.clip(x, self.breakpoints[panel - 1], self.breakpoints[panel])
 
     def quadrature(self) -> tuple[Array, Array]:
         """Points and weights: sum(weights * f(points)) is the integral of f for f smooth in the edge variables."""
@@ -419,7 +417,9 @@ class EdgeAdaptedDensity:
         """|d mass/ds| on the panels."""
         xi = self._start[panel] + (s + 1) / self._slope[panel]
         smooth = _clenshaw(self._density, panel, s)
-        return 2 * smooth * np.where(self._hard[panel], 1.0, xi**2) / (np.abs(self._factor[panel]) * self._slope[panel])
+        slope: Array = 2 * smooth * np.where(self._hard[panel], 1.0, xi**2)
+        slope /= np.abs(self._factor[panel]) * self._slope[panel]
+        return slope
 
 
 def edge_list(

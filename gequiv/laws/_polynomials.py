@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def to_floats(a: Polynomial) -> Array:
 
 
 def to_extended(a: Polynomial) -> NDArray[np.longdouble]:
-    """The numbers in numpy's extended precision: 64 bits of mantissa on x86, no more than a double on some platforms."""
+    """The numbers in numpy's extended precision: 64 bits of mantissa on x86, 53 on some platforms."""
     high = [float(x) for x in a]
     low = [float(x - h) for x, h in zip(a, high, strict=True)]
     return np.array(high, dtype=np.longdouble) + np.array(low, dtype=np.longdouble)
@@ -112,22 +113,21 @@ class RealRoots:
         self._candidates = _approximate_real_roots(polynomial)
 
     def count(self, low: Any, high: Any) -> int:
-        """Number of roots in the open interval whose ends are not roots; high = None is plus infinity, low = None minus."""
+        """Number of roots in the open interval, whose ends are not roots; None stands for infinity."""
         return self._variations(low, -1) - self._variations(high, 1)
 
     def within(self, low: Any, high: Any) -> list[Any]:
         """The roots in the open interval, ascending, to the digits of the context."""
-        brackets = []
+        brackets: list[tuple[Any, Any]] = []
         for candidate in self._candidates:
             near, far = candidate * (1 - 1e-6), candidate * (1 + 1e-6)
             if near > far:
                 near, far = far, near
             near, far = multiprecision().mpf(near), multiprecision().mpf(far)
-            if (low is None or near > low) and (high is None or far < high):
-                if evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
-                    if brackets and near <= brackets[-1][1]:
-                        continue
-                    brackets.append((near, far))
+            inside = (low is None or near > low) and (high is None or far < high)
+            new = not brackets or near > brackets[-1][1]
+            if inside and new and evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
+                brackets.append((near, far))
         if len(brackets) != self.count(low, high):
             brackets = self._isolate(low, high)
         return [self._refine(*bracket) for bracket in brackets]
@@ -138,7 +138,7 @@ class RealRoots:
         else:
             signs = [evaluate(p, point) for p in self._chain]
         signs = [s for s in signs if s != 0]
-        return sum(1 for a, b in zip(signs, signs[1:], strict=False) if (a < 0) != (b < 0))
+        return sum(1 for a, b in itertools.pairwise(signs) if (a < 0) != (b < 0))
 
     def _isolate(self, low: Any, high: Any) -> list[tuple[Any, Any]]:
         ctx = multiprecision()
@@ -152,7 +152,9 @@ class RealRoots:
             a, b, number = todo.pop()
             steps += 1
             if steps > 4000:
-                raise CertificationError("two critical points of the curve cannot be told apart; move the parameters slightly")
+                raise CertificationError(
+                    "two critical points of the curve cannot be told apart; move the parameters slightly"
+                )
             if number == 1:
                 found.append((a, b))
             elif number > 1:

@@ -81,6 +81,10 @@ class Law(abc.ABC):
     @abc.abstractmethod
     def _cauchy(self, z: ComplexArray) -> ComplexArray: ...
 
+    def _breakpoints(self) -> Array:
+        """Points between which the density is smooth enough to integrate, beyond the edges: where it varies fast."""
+        return np.empty(0)
+
     # -- the public contract ------------------------------------------------------------------------
 
     def pdf(self, x: Any) -> Any:

@@ -102,11 +102,12 @@ class MarchenkoPastur(Law):
 
     def _partial_mean(self, x: Array) -> Array:
         phi = self._angle(x)
-        return self.variance_parameter * (phi - np.sin(phi) * np.cos(phi)) / math.pi
+        mean: Array = phi - np.sin(phi) * np.cos(phi)
+        return mean * (self.variance_parameter / math.pi)
 
     def _ppf(self, q: Array) -> Array:
         low, high = np.zeros_like(q), np.full_like(q, math.pi)
-        c, root, v = self.ratio, math.sqrt(self.ratio), self.variance_parameter
+        v = self.variance_parameter
         phi = np.full_like(q, math.pi / 2)
         for iteration in range(200):
             x = self._from_angle(phi)
@@ -123,10 +124,9 @@ class MarchenkoPastur(Law):
                 break
         else:
             raise CertificationError(f"the quantiles of {self!r} did not settle in 200 steps; please report this law")
-        del c, root
         result = self._from_angle(phi)
         result = np.where(q >= 1, self._b, np.where(q <= self._weight, self._a, result))
-        return np.where(q <= self._weight, 0.0, result) if self._weight else result
+        return np.asarray(np.where(q <= self._weight, 0.0, result)) if self._weight else result
 
     def _from_angle(self, phi: Array) -> Array:
         point: Array = self._a + 4 * self.variance_parameter * math.sqrt(self.ratio) * np.sin(phi / 2) ** 2

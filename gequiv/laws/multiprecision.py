@@ -22,5 +22,6 @@ def multiprecision(digits: int = DIGITS) -> Any:
 def to_fraction(value: Any) -> Fraction:
     """A finite mpf as a fraction, exactly."""
     sign, mantissa, exponent, _ = value._mpf_
-    magnitude = Fraction(int(mantissa)) * Fraction(2) ** exponent
+    power = int(exponent)
+    magnitude = Fraction(int(mantissa) << power) if power >= 0 else Fraction(int(mantissa), 1 << -power)
     return -magnitude if sign else magnitude

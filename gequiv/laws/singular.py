@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +35,7 @@ class SingularValueLaw(Law):
     def __init__(self, squares: Law) -> None:
         lowest = min([a for a, _ in squares.support()] + [location for location, _ in squares.atoms()])
         if lowest < 0:
-            raise ParameterError(f"squares must be a law on [0, inf); got {squares!r}, which reaches down to {lowest!r}")
+            raise ParameterError(f"squares must be a law on [0, inf); got {squares!r}, which reaches {lowest!r}")
         self.squares = squares
 
     def __repr__(self) -> str:
@@ -63,7 +66,7 @@ class SingularValueLaw(Law):
             return (s / top) ** k
 
         atoms = sum(weight * (location / top) ** k for location, weight in self.atoms())
-        value = float(self._integrate(integrand, 0.0)) + atoms
+        value = self._integrate(integrand, 0.0).real + atoms
         try:
             return finite_moment(k, value * top**k)
         except OverflowError:
@@ -94,7 +97,7 @@ class SingularValueLaw(Law):
         # integral of t dF = x F(x) - integral of F, by quadrature in pieces that end at each x
         result = np.zeros_like(x)
         for k, point in enumerate(x):
-            result[k] = float(self._integrate(lambda s: s, 0.0, upper=float(point)))
+            result[k] = self._integrate(lambda s: s, 0.0, upper=float(point)).real
             result[k] += sum(weight * location for location, weight in self.atoms() if location <= point)
         return result
 
@@ -111,7 +114,7 @@ class SingularValueLaw(Law):
                 continue
             left = point.real < 0
             mirrored = point if left else -point
-            value = self._integrate(lambda s, w=mirrored: 1 / (w - s), abs(point))
+            value = self._integrate(functools.partial(_pole, mirrored), abs(point))
             value += sum(weight / (mirrored - location) for location, weight in self.atoms())
             if not left:
                 twice = 2 * point * self.squares._cauchy(np.array([point * point]))[0]
@@ -119,28 +122,27 @@ class SingularValueLaw(Law):
             result[k] = value
         return result
 
-    def _integrate(self, function: object, nearness: float, upper: float = math.inf) -> complex:
-        """Integral of function(s) times the density up to `upper`, in panels that shrink towards edges and towards s = 0.
+    def _integrate(self, function: Callable[[Array], Any], nearness: float, upper: float = math.inf) -> complex:
+        """Integral of function(s) times the density up to `upper`, in panels that shrink towards the edges and s = 0.
 
         `nearness` is the distance from 0 at which the function has a singularity, 0 for none.
         """
         coarse, fine = (self._panels(function, nearness, upper, refine) for refine in (1, 2))
         if not abs(coarse - fine) <= _LIMIT * max(abs(fine), 1e-300):
             raise CertificationError(
-                f"an integral against {self!r} is uncertain by {abs(coarse - fine):.1e}; take a point farther from 0, or a "
-                "lower order"
+                f"an integral against {self!r} is uncertain by {abs(coarse - fine):.1e}; take a point farther from "
+                "0, or a lower order"
             )
         return fine
 
-    def _panels(self, function: object, nearness: float, upper: float, refine: int) -> complex:
-        assert callable(function)
+    def _panels(self, function: Callable[[Array], Any], nearness: float, upper: float, refine: int) -> complex:
         total: complex = 0.0
         nodes, weights = _LEGENDRE
         for a, b in self.support():
             top = min(b, upper)
             if top <= a:
                 continue
-            cuts = self._cuts(a, b, nearness)
+            cuts = self._cuts(a, b, nearness, self.squares._breakpoints())
             cuts = np.append(cuts[cuts < top], top)
             if refine > 1:
                 cuts = np.sort(np.concatenate([cuts, 0.5 * (cuts[1:] + cuts[:-1])]))
@@ -150,12 +152,18 @@ class SingularValueLaw(Law):
         return total
 
     @staticmethod
-    def _cuts(a: float, b: float, nearness: float) -> Array:
-        """Geometric panels from both edges, and from 0 down to the singularity's distance."""
+    def _cuts(a: float, b: float, nearness: float, breakpoints: Array) -> Array:
+        """Geometric panels from both edges and from the singularity's distance, cut where the density needs it."""
         ratio = 0.5 ** np.arange(1, 40)
         half = 0.5 * (b - a)
         cuts = [a + half * ratio[::-1], b - half * ratio]
         if nearness > 0:
             depth = nearness * 2.0 ** np.arange(-3, 60)
             cuts.append(depth[(depth > a) & (depth < b)])
+        own = np.sqrt(breakpoints)
+        cuts.append(own[(own > a) & (own < b)])
         return np.unique(np.concatenate([[a, b, a + half], *cuts]))
+
+
+def _pole(w: complex, s: Array) -> ComplexArray:
+    return np.asarray(1 / (w - s), dtype=np.complex128)

@@ -1,4 +1,4 @@
-"""Pictures of laws and of validations: thin, and the only package that knows matplotlib (imported when a figure is drawn)."""
+"""Pictures of laws and of validations: the only package that knows matplotlib, which it imports to draw a figure."""
 
 from gequiv.plotting.figures import density_figure, save_figure, validation_figure
 from gequiv.plotting.grid import support_grid

@@ -31,14 +31,14 @@ _QUIET = "#6b7177"
 
 _POINTS = 1200
 _LOG_AXIS = 300.0  # top edge over median beyond which a linear axis shows nothing but a spike
-_LOG_DENSITY = 25.0  # ratio of the intervals' peaks beyond which the lower one would vanish on a linear axis
+_LOG_DENSITY = 12.0  # ratio of the intervals' peaks beyond which the lower one would vanish on a linear axis
 
 
 def density_figure(law: Law, *, axes: Axes | None = None, title: str | None = None, variable: str = "x") -> Axes:
     r"""Density of a law, with the edges of its support marked by triangles and its atoms by stems.
 
-    The axis is linear where that shows the law. Where the top edge is hundreds of medians away it is logarithmic, and the
-    curve is the density of log x, :math:`x\rho(x)`; where one interval's peak dwarfs another's, the density axis is
+    The axis is linear where that shows the law. Where the top edge is hundreds of medians away it is logarithmic, and
+    the curve is the density of ln x, :math:`x\rho(x)`; where one interval's peak dwarfs another's, the density axis is
     logarithmic. A divergence at an edge is cut off by the frame.
 
     Parameters
@@ -55,8 +55,7 @@ def density_figure(law: Law, *, axes: Axes | None = None, title: str | None = No
     view.frame(axes, [curve])
     view.mark_edges(axes, law)
     atoms = view.mark_atoms(axes, law)
-    axes.set_xlabel(f"${variable}$")
-    axes.set_ylabel(rf"density of $\ln {variable}$" if view.log else "density")
+    view.name_axes(axes, axes, f"${variable}$", variable)
     if atoms:
         axes.legend(frameon=False)
     if title:
@@ -109,32 +108,32 @@ def validation_figure(
     visible = singular[singular > 1e-7 * singular[-1]] if law.atoms() else singular
     cuts = view.bins(law, visible)
     counts, _ = np.histogram(visible, cuts)
-    width = np.diff(np.log(cuts)) if view.log else np.diff(cuts)
+    width = np.diff(np.log(cuts)) if view.log else np.diff(cuts / view.unit)
     heights = counts / (singular.size * width)
     if draws_label is None:
         draws_label = f"{len(draws)} draw" + ("s" if len(draws) > 1 else "")
-    above.stairs(heights, cuts, fill=True, color=_BARS, label=draws_label)
+    above.stairs(heights, cuts / view.unit, fill=True, color=_BARS, label=draws_label)
     curves = [view.draw_law(above, law, color=_LAW, lw=1.7, label=law_label)]
     if other is not None:
         curves.append(view.draw_law(above, other, color=_REFERENCE, lw=1.4, ls=(0, (5, 2)), label=reference_label))
-    view.frame(above, curves, largest=float(singular[-1]), bars=heights)
+    view.frame(above, curves, sample=visible, bars=heights)
     view.mark_edges(above, law)
     view.mark_atoms(above, law)
-    above.set_ylabel(r"density of $\ln s$" if view.log else "density")
     above.legend(frameon=False)
     if title:
         above.set_title(title, fontsize=10)
 
     low, high = above.get_xlim()
     even = np.geomspace(low, high, 1500) if view.log else np.linspace(low, high, 1500)
-    points = np.unique(np.concatenate([even, support_grid(law, 500)]))
+    points = np.unique(np.concatenate([even * view.unit, support_grid(law, 500)]))
     expected = law.cdf(points)
     drawn = np.searchsorted(singular, points, side="right") / singular.size
+    shown = points / view.unit
     below.axhline(0, color=_LAW, lw=1.2)
-    below.plot(points, drawn - expected, color=_QUIET, lw=1.0)
+    below.plot(shown, drawn - expected, color=_QUIET, lw=1.0)
     if other is not None:
-        below.plot(points, other.cdf(points) - expected, color=_REFERENCE, lw=1.2, ls=(0, (5, 2)))
-    below.set_xlabel("singular value $s$")
+        below.plot(shown, other.cdf(points) - expected, color=_REFERENCE, lw=1.2, ls=(0, (5, 2)))
+    view.name_axes(above, below, "singular value $s$", "s")
     below.set_ylabel(r"$F - F_{\mathrm{law}}$")
     return above, below
 
@@ -160,7 +159,11 @@ def save_figure(axes: Axes, path: str | Path) -> None:
 
 
 class _View:
-    """How one law is looked at: linear or logarithmic axes, shared by everything that is drawn into the panel."""
+    """How one law is looked at: axes and unit, shared by everything that is drawn into the panel.
+
+    ``unit`` is a power of ten that keeps what is drawn near one, however large or small the law: far out, plotting
+    libraries take the limits of an axis for equal.
+    """
 
     def __init__(self, law: Law) -> None:
         self.law = law
@@ -169,11 +172,19 @@ class _View:
         self.median = float(law.ppf(atoms + 0.5 * self.mass))
         self.top = law.support()[-1][1]
         self.log = self.top > _LOG_AXIS * self.median > 0
+        decade = math.floor(math.log10(self.top))
+        self.exponent = 0 if -3 <= decade <= 3 or (self.log and -100 < decade < 100) else decade
+        self.unit = 10.0**self.exponent
 
     def values(self, law: Law, x: Array) -> Array:
-        """Density of the axis variable, x or ln x."""
+        """Density of the axis variable, x in its unit or ln x; not finite at an edge where it diverges."""
         density: Array = np.asarray(law.pdf(x))
-        return density * x if self.log else density
+        return density * (x if self.log else self.unit)
+
+    def name_axes(self, vertical: Axes, horizontal: Axes, name: str, variable: str) -> None:
+        """Labels; the unit is named where it is not one."""
+        horizontal.set_xlabel(name if self.exponent == 0 else f"{name} / $10^{{{self.exponent}}}$")
+        vertical.set_ylabel(rf"density of $\ln {variable}$" if self.log else "density")
 
     def draw_law(self, axes: Axes, law: Law, **style: Any) -> list[tuple[Array, Array]]:
         """One line per interval, all of one style; returns the (points, values) drawn."""
@@ -182,32 +193,41 @@ class _View:
         label = style.pop("label", None)
         for low, high in law.support():
             x = grid[(grid > low) & (grid < high)]
+            for place, end in ((0, low), (len(x), high)):
+                if (end > 0 or not self.log) and np.isfinite(law.pdf(end)):
+                    x = np.insert(x, place if place == 0 else len(x), end)
             y = self.values(law, x)
-            ends = self.values(law, np.array([low, high]))
-            if np.isfinite(ends[0]) and (low > 0 or not self.log):
-                x, y = np.append(low, x), np.append(ends[0], y)
-            if np.isfinite(ends[1]):
-                x, y = np.append(x, high), np.append(y, ends[1])
+            x = x / self.unit
             axes.plot(x, y, label=label, **style)
             label = None
             curves.append((x, y))
         return curves
 
     def frame(
-        self, axes: Axes, drawn: list[list[tuple[Array, Array]]], *, largest: float = 0.0, bars: Array | None = None
+        self,
+        axes: Axes,
+        drawn: list[list[tuple[Array, Array]]],
+        *,
+        sample: Array | None = None,
+        bars: Array | None = None,
     ) -> None:
         """Limits and scales, from the law that the view is of (the first of those drawn) and from the others."""
         first = drawn[0]
         peaks = [self._peak(x, y) for x, y in first]
         highest = max(self._peak(x, y) for curves in drawn for x, y in curves)
-        right = max([largest] + [float(x[-1]) for curves in drawn for x, _ in curves])
-        left = self.law.support()[0][0]
+        if bars is not None:  # a bar may stand above the curves, within reason
+            highest = max(highest, min(float(bars.max()), 2 * highest))
+        right = max(
+            [0.0 if sample is None else float(sample[-1]) / self.unit]
+            + [float(x[-1]) for curves in drawn for x, _ in curves]
+        )
+        left = self.law.support()[0][0] / self.unit
         if self.log:
+            start = self.start(sample) / self.unit
             axes.set_xscale("log")
-            start = min(float(self.law.ppf(1 - self.mass + 2e-3 * self.mass)), self.median / 10)
-            axes.set_xlim(max(start, left / 1.6), right * 1.4)
+            axes.set_xlim(start, right * 1.4)
         else:
-            margin = 0.03 * (right - min(left, 0.0))
+            margin = 0.03 * right
             axes.set_xlim((0.0 if left <= 0.35 * right else left) - margin, right + margin)
         if max(peaks) > _LOG_DENSITY * min(peaks):
             axes.set_yscale("log")
@@ -218,42 +238,46 @@ class _View:
         else:
             axes.set_ylim(0, 1.12 * highest)
 
+    def start(self, sample: Array | None) -> float:
+        """Left end of a logarithmic axis: all but 0.2 % of the law, and all but a fiftieth of the sample, is above."""
+        start = min(float(self.law.ppf(1 - self.mass + 2e-3 * self.mass)), self.median / 10)
+        start = max(start, self.law.support()[0][0] / 1.6)
+        if sample is None:
+            return start
+        positive = sample[sample > 0]
+        return min(start, float(positive[len(positive) // 50]) * (1 - 1e-12)) if positive.size else start
+
     def _peak(self, x: Array, y: Array) -> float:
-        """Largest value of a curve; of a curve that diverges at the edge, the value where a thirtieth of the axis is left."""
+        """Largest value of a curve; of one that diverges at its left edge, the value a thirtieth of the way from it."""
         if not self.log and y.size > 2 and y[0] > 20 * y[len(y) // 3]:
             away = x - x[0] > (x[-1] - x[0]) / 30
             return float(y[away].max())
         return float(y.max())
 
     def bins(self, law: Law, sample: Array) -> Array:
-        """Histogram cuts: even within each interval of the support, in the gaps, and beyond the last edge."""
-        count = min(70, max(12, int(2 * sample.size ** (1 / 3))))
+        """Histogram cuts: even within each interval of the support, in the gaps, from 0 up, and beyond the top edge."""
+        count = min(75, max(15, int(sample.size**0.5)))
         largest = float(sample[-1]) * (1 + 1e-12)
         if self.log:
-            start = min(float(sample[sample > 0].min()) if (sample > 0).any() else self.median, self.median) * (1 - 1e-12)
-            return np.geomspace(max(start, self.median * 1e-4), max(largest, self.top), count + 1)
-        edges = [edge for interval in law.support() for edge in interval]
-        span = edges[-1] - min(edges[0], 0.0)
-        cuts = [np.array(edges[:1])]
-        masses = interval_masses(law)
-        for k, (low, high) in enumerate(law.support()):
-            here = max(round(count * max((high - low) / span, masses[k] / max(1e-300, sum(masses)) / 3)), 6)
-            cuts.append(np.linspace(low, high, here + 1)[1:])
-            if k + 1 < len(masses):
-                following = law.support()[k + 1][0]
-                cuts.append(np.linspace(high, following, max(1, round(count * (following - high) / span)) + 1)[1:])
-        step = min(span / count, (edges[-1] - edges[-2]) / 6)
-        beyond = max(0, math.ceil((largest - edges[-1]) / step))
-        cuts.append(edges[-1] + step * np.arange(1, min(beyond, 4 * count) + 1))
-        if float(sample[0]) < edges[0]:
-            below = math.ceil((edges[0] - float(sample[0])) / step)
-            cuts.insert(0, edges[0] - step * np.arange(min(below, 4 * count), 0, -1))
-        return np.concatenate(cuts)
+            return np.geomspace(self.start(sample), max(largest, self.top), count + 1)
+        intervals, masses = law.support(), interval_masses(law)
+        span = self.top
+        shares = [max((b - a) / span, mass / sum(masses) / 3) for (a, b), mass in zip(intervals, masses, strict=True)]
+        numbers = [max(6, round(count * share)) for share in shares]
+        steps = [min(span / count, (b - a) / number) for (a, b), number in zip(intervals, numbers, strict=True)]
+        cuts = [_even(0.0, intervals[0][0], steps[0], count)]
+        for k, (low, high) in enumerate(intervals):
+            cuts.append(np.linspace(low, high, numbers[k] + 1))
+            if k + 1 < len(intervals):
+                cuts.append(_even(high, intervals[k + 1][0], min(steps[k : k + 2]), count))
+        cuts.append(_even(self.top, max(largest, self.top), steps[-1], count))
+        return np.unique(np.concatenate(cuts))
 
     def mark_edges(self, axes: Axes, law: Law) -> None:
         """A triangle under every edge of the support that the frame shows."""
         low, high = axes.get_xlim()
-        edges = [edge for interval in law.support() for edge in interval if low <= edge <= high]
+        edges = [edge / self.unit for interval in law.support() for edge in interval]
+        edges = [edge for edge in edges if low <= edge <= high]
         axes.plot(
             edges,
             np.zeros(len(edges)),
@@ -270,7 +294,7 @@ class _View:
         """A stem at every atom, its weight in the legend; at the left frame where a logarithmic axis cannot show 0."""
         low, _ = axes.get_xlim()
         for location, weight in law.atoms():
-            at = max(location, low) if self.log else location
+            at = max(location / self.unit, low) if self.log else location / self.unit
             axes.plot(
                 [at, at],
                 [0, 0.93],
@@ -292,6 +316,13 @@ def _new_figure(size: tuple[float, float]) -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained")
+
+
+def _even(low: float, high: float, step: float, count: int) -> Array:
+    """Cuts from low to high about `step` apart, at most 4 * count of them; none where there is no room."""
+    if not high > low:
+        return np.empty(0)
+    return np.linspace(low, high, min(4 * count, math.ceil((high - low) / step)) + 1)
 
 
 def _draws(spectra: Any) -> list[Array]:

@@ -66,5 +66,5 @@ def _interval_points(law: Law, low: float, high: float, count: int) -> Array:
         points = low + (high - low) * np.sin(angle) ** 2
     base, top = float(law.cdf(low)), float(law.cdf(high))
     quantiles = law.ppf(np.clip(base + (top - base) * (np.arange(by_mass) + 0.5) / max(1, by_mass), 0.0, 1.0))
-    grid = np.sort(np.concatenate([points, np.asarray(quantiles)]))
+    grid: Array = np.sort(np.concatenate([points, np.asarray(quantiles)]))
     return np.clip(grid, np.nextafter(low, high), np.nextafter(high, low))

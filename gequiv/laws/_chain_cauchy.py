@@ -1,0 +1,187 @@
+"""The Cauchy transform of a noisy Gaussian chain off its spectrum, certified point by point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gequiv._checks import Array, ComplexArray
+from gequiv.errors import CertificationError
+from gequiv.laws import _polynomials as poly
+from gequiv.laws._chain_algebra import EXTREME
+from gequiv.laws._chain_curve import ChainCurve
+from gequiv.laws._chain_expansions import Solutions
+
+_ROWS = 4096
+_DOUBT = 1e-14
+_CLOSE = 1e-7
+_FAR = 1e-3  # of the t of the nearest edge: closer to t = 0 no factor of the curve cancels
+
+
+def cauchy_transform(curve: ChainCurve, z: ComplexArray) -> ComplexArray:
+    """G(z) in true units for z off the support and the atoms.
+
+    For each z in the upper half-plane all roots of z(t) = z are found and refined; exactly one must pass the sheet
+    test. On the real axis t is bracketed instead: dz/dt < 0 on one real interval of t for each gap of the spectrum.
+
+    Raises
+    ------
+    CertificationError : none or several of the roots pass, also after continuation from above.
+    """
+    result = np.zeros_like(z)
+    finite = np.isfinite(z)
+    for begin in range(0, z.size, _ROWS):
+        part = np.arange(begin, min(begin + _ROWS, z.size))
+        real = part[finite[part] & (z[part].imag == 0)]
+        rest = part[finite[part] & (z[part].imag != 0)]
+        if real.size:
+            scaled = z[real].astype(np.clongdouble) / curve.fine_scale
+            result[real] = _on_axis(curve, scaled).real
+        if rest.size:
+            above = np.where(z[rest].imag > 0, z[rest], z[rest].conj())
+            scaled = above.astype(np.clongdouble) / curve.fine_scale
+            value = _above(curve, scaled)
+            result[rest] = np.where(z[rest].imag > 0, value, value.conj())
+    return result / float(curve.algebra.scale)
+
+
+def _transform(curve: ChainCurve, z: ComplexArray, found: Solutions) -> ComplexArray:
+    """G by the form that does not cancel."""
+    y, ratio = found.y, found.ratio
+    if curve.aspect == 1:  # zG^2 = t/P exactly, so that 1+y need not be formed where it vanishes
+        root = np.sqrt(ratio / z)
+        return np.where((root * (1 + y).conj() * z).real < 0, -root, root)
+    return (1 + y) / z if curve.aspect > 1 else ratio / (1 + curve.c * y)
+
+
+def _above(curve: ChainCurve, z: Any) -> ComplexArray:
+    """G in the upper half-plane.
+
+    A hair above the real axis and off the support, Im G is proportional to Im z and Re G is its value on the axis:
+    there the root is real but for its last digits, and the sheet test is made at a point farther up.
+    """
+    distance = np.min(np.abs(z.real[:, None] - curve.expansions.locations), axis=1)
+    inside = (np.searchsorted(curve.locations, z.real.astype(np.float64)) % 2).astype(bool)
+    close = ~inside & (z.imag < _CLOSE * distance)
+    result = np.empty(z.shape, dtype=np.complex128)
+    result[~close] = _by_roots(curve, z[~close])
+    if close.any():
+        x, height = z.real[close], _CLOSE * distance[close]
+        slope = _by_roots(curve, x + 1j * height).imag / height.astype(np.float64)
+        result[close] = _on_axis(curve, x + 0j).real + 1j * slope * z.imag[close].astype(np.float64)
+    return result
+
+
+def _by_roots(curve: ChainCurve, z: Any) -> ComplexArray:
+    coarse = z.astype(np.complex128)
+    roots = curve.all_roots(coarse)
+    usable = np.isfinite(roots)
+    t = _polish(curve, np.repeat(coarse[:, None], roots.shape[1], axis=1), np.where(usable, roots, -1j))
+    usable &= np.isfinite(t)
+    t = np.where(usable, t, -1j)
+    columns = roots.shape[1]
+    found = _refine(curve, np.repeat(z, columns), t.reshape(-1))
+    good = (found.physical & (found.step < 1e-9)).reshape(t.shape) & usable
+    # one root may have been found twice: the same number to all digits is one
+    chosen = np.argmax(good, axis=1)
+    first = np.take_along_axis(found.t.reshape(t.shape), chosen[:, None], axis=1)
+    others = good & (np.abs(found.t.reshape(t.shape) - first) > 1e-9 * np.abs(first.imag))
+    certain = good.any(axis=1) & ~others.any(axis=1)
+    start = first[:, 0]
+    for k in np.flatnonzero(~certain):
+        start[k] = _descend(curve, z[k])
+    final = _refine(curve, z, start, exact=True)
+    if not (final.physical & (final.step < 1e-9)).all():
+        where = complex(coarse[~(final.physical & (final.step < 1e-9))][0])
+        raise CertificationError(
+            f"the Cauchy transform at z = {where!r} times the mean could not be certified; take a larger |Im z|"
+        )
+    return _transform(curve, coarse, final)
+
+
+def _refine(curve: ChainCurve, z: Any, start: ComplexArray, *, exact: bool = False) -> Solutions:
+    """Solutions about the nearest edges; in multiprecision, if asked, where rounding would show."""
+    expansions = curve.expansions
+    edge = expansions.nearest(start)
+    centre = expansions.centres[edge]
+    offset = z - expansions.locations[edge]
+    delta = (start - centre) / np.abs(centre)
+    found = expansions.refine(edge, offset, delta, steps=4, trust=0.5)
+    if exact:
+        scale = np.minimum(np.abs(1 + found.y), np.abs(1 + curve.c * found.y) / curve.c)
+        far = np.flatnonzero(np.abs(found.t) < _FAR * np.abs(centre.astype(np.float64)))
+        t = _polish(curve, z[far].astype(np.complex128), found.t[far])
+        found.t[far], found.y[far], found.ratio[far], found.error[far] = t, curve.excess(t), curve.ratio(t), 0
+        expansions.exactly(found, np.flatnonzero((found.error > _DOUBT * scale) & np.isfinite(found.t)), edge, offset)
+    return found
+
+
+def _polish(curve: ChainCurve, z: ComplexArray, t: ComplexArray) -> ComplexArray:
+    one_plus_y, one_plus_cy, bottom = curve.factors
+    with np.errstate(all="ignore"):  # roots at infinity run off; the sheet test drops them
+        for _ in range(4):
+            a, da = poly.horner_with_derivative(one_plus_y, t)
+            b, db = poly.horner_with_derivative(one_plus_cy, t)
+            d, dd = poly.horner_with_derivative(bottom, t)
+            t = t - (a * b - z * d) / (da * b + a * db - z * dd)
+    return t
+
+
+def _descend(curve: ChainCurve, z: Any) -> complex:
+    """Continuation from large Im z, where t is about 1/z, down to z; raises when it cannot be certified."""
+    height = 4 * max(abs(z), float(curve.locations[-1]))
+    point = np.array([np.clongdouble(complex(z.real, height))])
+    roots = curve.all_roots(point.astype(np.complex128))[0]
+    t = roots[np.argmin(np.abs(roots * complex(point[0]) - 1))]
+    target, factor = z.imag, 0.5
+    for _ in range(4000):
+        if point[0].imag <= target:
+            return complex(t)
+        following = np.array([z.real + 1j * max(target, point[0].imag * np.longdouble(factor))])
+        new = _refine(curve, following, np.array([t]))
+        if new.physical[0] and new.step[0] < 1e-9 and abs(new.t[0] - t) < 0.3 * abs(t):
+            t, point, factor = new.t[0], following, max(0.05, factor**1.5)
+        else:
+            factor = factor**0.5
+            if factor > 1 - 1e-6:
+                break
+    raise CertificationError(
+        f"the Cauchy transform at z = {complex(z)!r} times the mean could not be certified; take a larger |Im z|"
+    )
+
+
+def _on_axis(curve: ChainCurve, z: Any) -> ComplexArray:
+    points = curve.expansions.centres.astype(np.float64)
+    lows = [points[0], *(points[k + 1] for k in range(1, len(points) - 1, 2)), 0.0]
+    highs = [0.0, *(points[k] for k in range(1, len(points) - 1, 2)), points[-1]]
+    x = z.real.astype(np.float64)
+    ends = np.array([-np.inf, *curve.locations, np.inf])
+    number = (np.searchsorted(ends, x) - 1) // 2
+    t = _bisect(curve, x, np.array(lows)[number], np.array(highs)[number])
+    found = _refine(curve, z, t.astype(np.complex128), exact=True)
+    if not (found.step < 1e-9).all():
+        where = float(x[~(found.step < 1e-9)][0])
+        raise CertificationError(f"the Cauchy transform at z = {where!r} times the mean could not be certified")
+    return _transform(curve, x.astype(np.complex128), found)
+
+
+def _bisect(curve: ChainCurve, x: Array, low: Array, high: Array) -> Array:
+    """The t in (low, high) with z(t) = x, where z falls from one end to the other."""
+    one_plus_y, one_plus_cy, bottom = curve.factors
+    t = 0.5 * (low + high)
+    for iteration in range(200):
+        a, da = poly.horner_with_derivative(one_plus_y, t)
+        b, db = poly.horner_with_derivative(one_plus_cy, t)
+        d, dd = poly.horner_with_derivative(bottom, t)
+        value, slope = a * b - x * d, da * b + a * db - x * dd
+        too_large = value / d > 0  # z(t) > x: t must grow
+        low, high = np.where(too_large, t, low), np.where(too_large, high, t)
+        with np.errstate(all="ignore"):
+            new = t - value / slope
+        new = np.where((new > low) & (new < high) & (iteration % 3 != 2), new, 0.5 * (low + high))
+        moved = np.abs(new - t)
+        t = new
+        if np.all((moved <= 4e-16 * np.abs(t)) | (high - low <= 4e-16 * np.abs(t))):
+            return t
+    raise CertificationError(f"the Cauchy transform at the real points {x!r} did not settle: {EXTREME}")

@@ -1,0 +1,96 @@
+"""What the README and the help promise: the commands exist, the example runs, and CI runs the README's own line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def shell_lines():
+    return [line for block in blocks("sh") for line in block.splitlines()]
+
+
+def help_lines():
+    from gequiv.cli.app import predict, validate
+
+    lines = [line.strip() for command in (predict, validate) for line in (command.__doc__ or "").splitlines()]
+    bare = [re.sub(r"\[/?cyan\]", "", line) for line in lines]
+    return [line for line in bare if line.startswith("gequiv ")]
+
+
+def test_two_lines_that_set_everything_up():
+    setups = [line for line in shell_lines() if line.startswith("python3 -m venv ")]
+    assert len(setups) == 2
+    assert [line.split(" && ")[-1] for line in setups] == [
+        ".venv/bin/gequiv validate",
+        ".venv-test/bin/python -m pytest",
+    ]
+    for line in setups:
+        environment = line.split()[3]
+        assert all(f"{environment}/bin/" in step for step in line.split(" && ")[1:])
+
+
+def test_continuous_integration_takes_the_line_from_the_readme():
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    text = script.read_text(encoding="utf-8")
+    (pattern,) = re.findall(r"grep -E '([^']+)' README\.md", text)
+    found = [line for line in README.splitlines() if re.search(pattern, line)]
+    assert len(found) == 1
+    assert found[0] in shell_lines()
+    assert text.rstrip().splitlines()[-1].endswith('"$test_line"')
+
+
+def test_pictures_are_there():
+    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
+        assert (ROOT / path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_python_example_runs():
+    (example,) = blocks("python")
+    assert len(example.strip().splitlines()) <= 11
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    distance, believed = (float(word) for word in done.stdout.split()[-2:])
+    assert distance < 0.02  # the README says about 0.01
+    assert believed == pytest.approx(0.23, abs=0.01)
+
+
+def test_there_are_examples():
+    assert len(help_lines()) >= 8
+    assert sum(line.startswith("gequiv ") for line in shell_lines()) >= 4
+
+
+@pytest.mark.parametrize("line", [line for line in shell_lines() if line.startswith("gequiv ")] + help_lines())
+def test_every_example_is_understood(cli, monkeypatch, line):
+    validated = []
+
+    def pretend(head, samples, rng, **_):
+        validated.append((head, samples, rng))
+        raise typer.Exit(0)
+
+    monkeypatch.setattr("gequiv.simulation.validate", pretend)
+    outcome = cli(*shlex.split(line)[1:])
+    assert (outcome.code, outcome.err) == (0, "")
+    assert bool(validated) == line.startswith("gequiv validate")
