@@ -1,6 +1,6 @@
 """Simulated spectra against laws: distances with error bars, and the whole experiment with a verdict."""
 
-from gequiv.simulation.compare import Comparison, Moment, compare, ks_between
+from gequiv.simulation.comparison import Comparison, Moment, compare, ks_between
 from gequiv.simulation.experiment import Outliers, Validation, ValidationInterrupted, validate
 
 __all__ = [

@@ -2,6 +2,7 @@ r"""The limit law put to the test on attention matrices: draw, compare, split th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from gequiv.attention.parameters import Attention
 from gequiv.errors import ParameterError
 from gequiv.laws.base import Law
 from gequiv.laws.marchenko_pastur import MarchenkoPastur
-from gequiv.simulation.compare import Comparison, compare, ks_between, standard_error
+from gequiv.simulation.comparison import Comparison, compare, ks_between, standard_error
 
 Outcome = Literal["held", "failed", "undecided"]
 Progress = Callable[[int, int], object]
@@ -34,8 +35,8 @@ class Outliers:
     ----------
     edge : right edge of the law.
     largest, largest_error : mean over draws of the largest value, and its standard error (None with one draw).
-    threshold : edge + 2 (edge - the quantile at which one eigenvalue is left above): the spacing of the topmost eigenvalues
-        is the scale of their fluctuations, 2.8 Tracy–Widom units, and two of them above the edge are out of their reach.
+    threshold : edge + 2 (edge - the quantile at which one eigenvalue is left above): that spacing is the scale of the
+        fluctuations at the edge, 2.8 Tracy–Widom units, and two of them above the edge are out of reach of the bulk.
     count : mean number of values a draw above the threshold.
     """
 
@@ -67,10 +68,11 @@ class Validation:
     comparison : attention matrices against the law.
     linear : linear-model matrices of the same size against the law; its distance is noise alone, as its limit is
         the law.
-    marchenko_pastur : attention matrices against Marchenko–Pastur of variance e^{β²} - 1, the law of independent entries.
+    marchenko_pastur : attention matrices against Marchenko–Pastur of variance e^{β²} - 1, which independent entries
+        would follow.
     finite_size_bias : two-sample distance of all attention spectra against all linear-model spectra.
-    sampling_noise : mean distance of one draw of attention from its other draws pooled, times √(1 - 1/draws) for the noise of
-        those: what ``comparison.ks_mean`` would be for the right law. None with one draw.
+    sampling_noise : mean distance of one draw of attention from its other draws pooled, times √(1 - 1/draws) for the
+        noise of those: what ``comparison.ks_mean`` would be for the right law. None with one draw.
     linear_noise : the same for the linear model.
     solver_error : bound on the error of the law's distribution function from its certificate, mass error plus relative
         error of the density (whose integral it bounds); None for a law in closed form.
@@ -167,16 +169,16 @@ def validate(
 ) -> Validation:
     r"""Draw attention matrices and say whether their spectrum follows the limit law.
 
-    As many matrices of the linear model :math:`(\beta S + \sigma Z)/\sqrt{n}` of the same size are drawn beside them. They
-    split the distance of attention from the law into what the law would show anyway (``sampling_noise``), what attention of
-    this size owes to not being its linear model yet (``finite_size_bias``), and the solver's own error.
+    As many matrices of the linear model :math:`(\beta S + \sigma Z)/\sqrt{n}` of the same size are drawn beside them.
+    They split the distance of attention from the law into what the right law would show anyway (``sampling_noise``),
+    what attention of this size owes to not being its linear model yet (``finite_size_bias``), and the solver's error.
 
     The verdict. The mean over draws of the Kolmogorov–Smirnov distance, give or take t standard errors (Student's t at
     95.45 %, two for many draws), is held against the tolerance:
 
     - wholly below: the law held, unless the linear model misses the law by more than its own noise explains (twice the
-      noise plus one eigenvalue: then the law is not this head's), or Marchenko–Pastur fits better by more than the noise;
-      then it failed;
+      noise plus one eigenvalue: then the law is not this head's), or Marchenko–Pastur fits better by more than the
+      noise; then it failed;
     - wholly above: it failed, and the verdict says why;
     - neither, or a single draw: not enough draws.
 
@@ -184,8 +186,8 @@ def validate(
     ----------
     attention : the head.
     samples : number of attention matrices, at least 1; at least 2 for a verdict.
-    rng : numpy Generator, or an int that seeds one. Every matrix is drawn from its own child Generator: draw i is the same
-        whatever the number of draws.
+    rng : numpy Generator, or an int that seeds one. Every matrix is drawn from its own child Generator: draw i is the
+        same whatever the number of draws.
     tolerance : largest distance that counts as agreement, in (0, 1).
     law : the law to test, ``attention.limit_law()`` if None.
     progress : called with (done, total) before the first and after each matrix; total is twice the samples.
@@ -234,8 +236,8 @@ def validate(
 def total_mass(law: Law) -> float:
     r"""Mass of a law from its density alone: adaptive quadrature of ``law.pdf`` on every interval, plus the atoms.
 
-    With :math:`x = a + (b - a)\sin^2(\theta/2)` square-root and inverse square-root edges become smooth. The result owes nothing
-    to the law's own distribution function except the places, its quantiles, at which the range is cut.
+    With :math:`x = a + (b - a)\sin^2(\theta/2)` square-root and inverse square-root edges become smooth. The result
+    owes nothing to the law's own distribution function but the places, its quantiles, at which the range is cut.
     """
     from scipy.integrate import quad
 
@@ -250,7 +252,7 @@ def total_mass(law: Law) -> float:
 
         inside = cuts[(cuts > low) & (cuts < high)]
         angles = np.unique([0.0, *(2 * np.arcsin(np.sqrt((inside - low) / width))), math.pi])
-        for begin, end in zip(angles[:-1], angles[1:], strict=True):
+        for begin, end in itertools.pairwise(angles):
             # full_output keeps quad silent where rounding stops it short of the tolerance
             total.append(quad(integrand, begin, end, epsabs=1e-13, epsrel=1e-12, limit=200, full_output=1)[0])
     return math.fsum(total)
@@ -355,8 +357,8 @@ def _judge(
     allowed = 2 * linear_noise + 1 / size
     if linear.ks_mean > allowed:
         return "failed", (
-            f"Failed: the linear model itself, {_sizes(head)}, is at KS {_plain(linear.ks_mean)} from the law, where its own "
-            f"noise explains {_plain(linear_noise)} (at most {_plain(allowed)}): this is not the law of this head"
+            f"Failed: the linear model itself, {_sizes(head)}, is at KS {_plain(linear.ks_mean)} from the law, where "
+            f"its own noise explains {_plain(linear_noise)} (at most {_plain(allowed)}): this is not this head's law"
             + (", or the matrix is too small for any limit. " if size < 50 else ". ")
             + f"Attention is at {distance}, tolerance {tolerance:g}."
         )
@@ -364,8 +366,8 @@ def _judge(
     gain, gain_error = math.fsum(gains) / len(gains), standard_error(gains) or 0.0
     if gain > max(noise, _student(comparison.draws) * gain_error):
         return "failed", (
-            f"Failed: Marchenko–Pastur, at KS {_plain(believed.ks_mean)}, fits better than the law, at {distance}, by more "
-            f"than the sampling noise of {_plain(noise)}. {_reasons(head, bias, linear)}"
+            f"Failed: Marchenko–Pastur, at KS {_plain(believed.ks_mean)}, fits better than the law, at {distance}, by "
+            f"more than the sampling noise of {_plain(noise)}. {_reasons(head, bias, linear)}"
         )
     if comparison.ks_mean - margin > tolerance:
         return "failed", (
@@ -377,9 +379,10 @@ def _judge(
             f"Not enough draws: {distance} does not lie clearly on one side of the tolerance of {tolerance:g}; "
             "take more draws."
         )
+    farther = believed.ks_mean / comparison.ks_mean
     return "held", (
         f"Held: {distance} is below the tolerance of {tolerance:g}. Marchenko–Pastur is at {_plain(believed.ks_mean)}"
-        + (f", {believed.ks_mean / comparison.ks_mean:.1f} times as far" if comparison.ks_mean < believed.ks_mean else "")
+        + (f", {farther:.1f} times as far" if farther > 1 else "")
         + f". Sampling noise explains {_plain(noise)}, and attention and its linear model are {_plain(bias)} apart."
     )
 
@@ -392,11 +395,12 @@ def _reasons(head: Attention, bias: float, linear: Comparison) -> str:
     if harmonics < 20 * head.columns:
         name = "head width" if narrow == head.head_dim else "embedding width"
         causes.append(
-            f"the {name} {narrow} is small for {head.columns} keys: the limit takes the quadratic part of the exponential "
-            f"for noise, which needs many more than {head.columns} quadratic features, and there are {harmonics}"
+            f"the {name} {narrow} is small for {head.columns} keys: the limit takes the quadratic part of the "
+            f"exponential for noise, which needs many more than {head.columns} quadratic features, and there are "
+            f"{harmonics}"
         )
     log_tail = 6 * head.linear_model().beta ** 2 - math.log(head.columns)
-    if log_tail > 0:
+    if log_tail > math.log(0.1):
         causes.append(
             f"beta {head.beta:g} is large for {head.columns} keys: the entries' log-normal tail is felt, "
             f"e^(6 beta^2)/keys = {math.exp(log_tail):.3g} where well below 1 is needed"
@@ -418,4 +422,4 @@ def _sizes(head: Attention) -> str:
 
 
 def _plain(value: float) -> str:
-    return f"{value:.2g}"
+    return f"{value:.3g}"

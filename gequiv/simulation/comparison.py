@@ -206,7 +206,11 @@ def standard_error(values: tuple[float, ...]) -> float | None:
     """Standard error of the mean, from the spread; None for one value."""
     if len(values) < 2:
         return None
-    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+    scale = max(abs(value) for value in values)
+    if scale == 0:
+        return 0.0
+    # in units of the largest, so that no square overflows
+    return float(np.std(np.array(values) / scale, ddof=1) * scale / math.sqrt(len(values)))
 
 
 def _snap(sample: Array, law: Law, scale: float) -> Array:
@@ -242,7 +246,7 @@ def _distances(law: Law, sample: Array) -> tuple[float, float]:
         first = level * (cut - left) - (at_cut - integral[:-1][crossed])
         second = (integral[1:][crossed] - at_cut) - level * (right - cut)
         between[crossed] = np.abs(first) + np.abs(second)
-    return float(ks), below + float(between.sum()) + above
+    return float(ks), float(below + between.sum() + above)
 
 
 def _moments(law: Law, samples: list[Array]) -> tuple[Moment, ...]:

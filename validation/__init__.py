@@ -1,0 +1,1 @@
+"""Experiments: each states a claim, simulates, and says whether it held. Run with ``python -m validation.NAME``."""
