@@ -85,6 +85,7 @@ def squared_singular_values(matrix: Array) -> Array:
 
     rows, columns = matrix.shape
     gram = matrix @ matrix.T if rows <= columns else matrix.T @ matrix
-    values = eigvalsh(gram, overwrite_a=True, check_finite=False)
+    # the transpose is the same matrix in the order that LAPACK wants: no copy
+    values = eigvalsh(gram.T, overwrite_a=True, check_finite=False)
     np.maximum(values, 0, out=values)
     return np.concatenate([np.zeros(max(0, rows - columns)), values])

@@ -178,9 +178,7 @@ class ChainEquation:
     ['UPPER', 'INSIDE']
     """
 
-    def __init__(
-        self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any
-    ) -> None:
+    def __init__(self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any) -> None:
         self.inner = tuple(_ratio(f"inner[{i}]", value) for i, value in enumerate(_sequence("inner", inner)))
         given = _sequence("weights", weights)
         if len(given) != len(self.inner):

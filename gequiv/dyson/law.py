@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gequiv._checks import Array, ComplexArray
+from gequiv._checks import ComplexArray
 from gequiv.dyson._chain_edges import LocalSolver, find_support
 from gequiv.dyson._chain_moments import chain_moment
 from gequiv.dyson.chain_equation import ChainEquation, Status
 from gequiv.errors import CertificationError
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
-from gequiv.laws.base import Certificate, Law, finite_moment, moment_order
+from gequiv.laws.base import Certificate
+from gequiv.laws.stored import StoredLaw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ _MASS_LIMIT = 1e-9
 _TOLERANCES = (1e-13, 1e-12)  # the second where widely spread scales leave more rounding in the density
 
 
-class WeightedChainPlusNoise(Law):
+class WeightedChainPlusNoise(StoredLaw):
     r"""Law of Y Yᵀ for Y = (√s S + √v Z)/√n, S a chain of Gaussian factors with deterministic weights between them.
 
     Model and equation are in the text of `gequiv.dyson.chain_equation`. Mean s + v; the continuous part has mass
@@ -57,9 +58,8 @@ class WeightedChainPlusNoise(Law):
     1.7
     """
 
-    def __init__(
-        self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any
-    ) -> None:
+    def __init__(self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any) -> None:
+        self._arguments = (inner, weights, aspect, signal, noise)
         self.equation = ChainEquation(inner, weights, aspect, signal, noise)
         self.scale = self.equation.scale
         self._intervals, exponents, folds = find_support(self.equation)
@@ -68,15 +68,16 @@ class WeightedChainPlusNoise(Law):
         self._atom = float(max(Fraction(0), 1 - 1 / self.equation.aspect))
         self.certificate = self._certify()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
     def __repr__(self) -> str:
         return repr(self.equation).replace("ChainEquation", type(self).__name__)
 
     def _store(self, exponents: list[tuple[int, int]]) -> EdgeAdaptedDensity:
         def build(tolerance: float) -> EdgeAdaptedDensity:
             solver = self._local
-            return EdgeAdaptedDensity(
-                self._intervals, exponents, solver, tolerance=tolerance, residues=solver.residues
-            )
+            return EdgeAdaptedDensity(self._intervals, exponents, solver, tolerance=tolerance, residues=solver.residues)
 
         try:
             return build(_TOLERANCES[0])
@@ -107,46 +108,14 @@ class WeightedChainPlusNoise(Law):
             nodes=self._density.nodes,
         )
 
-    # -- the law's contract -------------------------------------------------------------------------
-
-    def support(self) -> list[tuple[float, float]]:
-        """The intervals of the density, ascending: folds of the real solution, correct to the last digits."""
-        return list(self._intervals)
-
-    def atoms(self) -> list[tuple[float, float]]:
-        """An atom at 0 of weight 1 - columns/rows where there are more rows than columns, else none."""
-        return [(0.0, self._atom)] if self._atom > 0 else []
-
-    def moment(self, k: int) -> float:
-        r"""The moment of order k, from power series in multiprecision.
+    def _scaled_moment(self, k: int) -> float:
+        r"""From power series in multiprecision.
 
         With :math:`C(w) = \rho\, t(w) + (1-\rho)\, w` in units of the mean, where t solves t = w P(t) with
         P = ∏ t/τ_i(t), Lagrange inversion of 1/z = w/((1+C)(1+cC)) gives
         m_k = 1/k · [w^{k-1}] C'(w) ((1+C)(1+cC))^k. The working precision is raised until the digits agree.
-
-        Raises
-        ------
-        ParameterError : k is not an integer >= 0, or the moment exceeds the floats.
         """
-        k = moment_order(k)
-        shape = chain_moment(self.equation, k)
-        try:
-            return finite_moment(k, shape * self.scale**k)
-        except OverflowError:
-            return finite_moment(k, math.inf)
-
-    def _pdf(self, x: Array) -> Array:
-        return self._density.density(x)
-
-    def _cdf(self, x: Array) -> Array:
-        return np.clip(self._add_atoms(x, self._density.mass(x)), 0.0, 1.0)
-
-    def _partial_mean(self, x: Array) -> Array:
-        return self._density.partial_mean(x)
-
-    def _ppf(self, q: Array) -> Array:
-        x = self._density.quantile(q - self._atom)
-        return np.where(q <= self._atom, 0.0, x) if self._atom else x
+        return chain_moment(self.equation, k)
 
     def _cauchy(self, z: ComplexArray) -> ComplexArray:
         result = np.zeros_like(z)

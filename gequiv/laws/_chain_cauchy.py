@@ -15,7 +15,8 @@ from gequiv.laws._chain_expansions import Solutions
 
 _ROWS = 4096
 _DOUBT = 1e-14
-_CLOSE = 1e-7
+_CLOSE = 1e-7  # of the distance from the support: there G is linear in Im z
+_NEAR = 1e-4  # of the interval's width
 _FAR = 1e-3  # of the t of the nearest edge: closer to t = 0 no factor of the curve cancels
 
 
@@ -105,16 +106,20 @@ def _refine(curve: ChainCurve, z: Any, start: ComplexArray, *, exact: bool = Fal
     expansions = curve.expansions
     edge = expansions.nearest(start)
     centre = expansions.centres[edge]
-    offset = z - expansions.locations[edge]
     delta = (start - centre) / np.abs(centre)
-    found = expansions.refine(edge, offset, delta, steps=4, trust=0.5)
+    found = expansions.refine(edge, z - expansions.locations[edge], delta, steps=4, trust=0.5)
     if exact:
-        scale = np.minimum(np.abs(1 + found.y), np.abs(1 + curve.c * found.y) / curve.c)
         far = np.flatnonzero(np.abs(found.t) < _FAR * np.abs(centre.astype(np.float64)))
         t = _polish(curve, z[far].astype(np.complex128), found.t[far])
         found.t[far], found.y[far], found.ratio[far], found.error[far] = t, curve.excess(t), curve.ratio(t), 0
-        expansions.exactly(found, np.flatnonzero((found.error > _DOUBT * scale) & np.isfinite(found.t)), edge, offset)
+        _exactly(curve, found, edge, z)
     return found
+
+
+def _exactly(curve: ChainCurve, found: Solutions, edge: np.ndarray, z: Any) -> None:
+    scale = np.minimum(np.abs(1 + found.y), np.abs(1 + curve.c * found.y) / curve.c)
+    doubtful = np.flatnonzero((found.error > _DOUBT * scale) & np.isfinite(found.t))
+    curve.expansions.exactly(found, doubtful, edge, z - curve.expansions.locations[edge])
 
 
 def _polish(curve: ChainCurve, z: ComplexArray, t: ComplexArray) -> ComplexArray:
@@ -152,6 +157,34 @@ def _descend(curve: ChainCurve, z: Any) -> complex:
 
 
 def _on_axis(curve: ChainCurve, z: Any) -> ComplexArray:
+    """G at real points off the support, t from the edge's own expansion where one is near, else by bisection."""
+    x = z.real.astype(np.float64)
+    result = np.empty(z.shape, dtype=np.complex128)
+    edge = np.argmin(np.abs(z.real[:, None] - curve.expansions.locations), axis=1)
+    offset = z.real - curve.expansions.locations[edge]
+    near = np.abs(offset) < _NEAR * np.abs(curve.widths[edge])
+    for chosen, solve in ((near, _from_the_edge), (~near, _from_the_bracket)):
+        if chosen.any():
+            found = solve(curve, z[chosen], edge[chosen])
+            if not (found.step < 1e-9).all():
+                where = float(x[chosen][~(found.step < 1e-9)][0])
+                raise CertificationError(f"the Cauchy transform at z = {where!r} times the mean could not be certified")
+            result[chosen] = _transform(curve, x[chosen].astype(np.complex128), found)
+    return result
+
+
+def _from_the_edge(curve: ChainCurve, z: Any, edge: np.ndarray) -> Solutions:
+    expansions = curve.expansions
+    offset = z - expansions.locations[edge]
+    size = np.sqrt(np.abs(offset * (expansions.bottoms[edge, 0] / expansions.quotients[edge, 0])))
+    # z falls with t: below a lower edge t is above the edge's t, above an upper edge below it
+    delta = np.where(edge % 2 == 0, size, -size).astype(np.clongdouble)
+    found = expansions.refine(edge, offset, delta, steps=8, trust=0.5)
+    _exactly(curve, found, edge, z)
+    return found
+
+
+def _from_the_bracket(curve: ChainCurve, z: Any, edge: np.ndarray) -> Solutions:
     points = curve.expansions.centres.astype(np.float64)
     lows = [points[0], *(points[k + 1] for k in range(1, len(points) - 1, 2)), 0.0]
     highs = [0.0, *(points[k] for k in range(1, len(points) - 1, 2)), points[-1]]
@@ -159,11 +192,7 @@ def _on_axis(curve: ChainCurve, z: Any) -> ComplexArray:
     ends = np.array([-np.inf, *curve.locations, np.inf])
     number = (np.searchsorted(ends, x) - 1) // 2
     t = _bisect(curve, x, np.array(lows)[number], np.array(highs)[number])
-    found = _refine(curve, z, t.astype(np.complex128), exact=True)
-    if not (found.step < 1e-9).all():
-        where = float(x[~(found.step < 1e-9)][0])
-        raise CertificationError(f"the Cauchy transform at z = {where!r} times the mean could not be certified")
-    return _transform(curve, x.astype(np.complex128), found)
+    return _refine(curve, z, t.astype(np.complex128), exact=True)
 
 
 def _bisect(curve: ChainCurve, x: Array, low: Array, high: Array) -> Array:

@@ -131,6 +131,7 @@ class EdgeAdaptedDensity:
 
     Attributes
     ----------
+    intervals : as given.
     masses : mass of each interval, by integration of the panels.
     check : largest relative difference at check points between the nodes, against the solver.
     nodes : number of points solved.
@@ -150,6 +151,7 @@ class EdgeAdaptedDensity:
         tolerance: float,
         residues: Sequence[float] | None = None,
     ) -> None:
+        self.intervals = intervals
         self.edges = edge_list(intervals, exponents, residues)
         self._solver = solver
         edge, low, high, values = self._refine(tolerance)

@@ -36,7 +36,6 @@ convolution); Rao and Edelman 2008 (algebraic laws).
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +47,8 @@ from gequiv.errors import CertificationError, ParameterError
 from gequiv.laws._chain_cauchy import cauchy_transform
 from gequiv.laws._chain_curve import ChainCurve
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
-from gequiv.laws.base import Certificate, Law, finite_moment, moment_order
+from gequiv.laws.base import Certificate
+from gequiv.laws.stored import StoredLaw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ _MASS_LIMIT = 1e-11
 _TOLERANCE = 3e-14
 
 
-class GaussianChainPlusNoise(Law):
+class GaussianChainPlusNoise(StoredLaw):
     r"""Law of Y Yᵀ for a chain of Gaussian factors plus Gaussian noise, in the proportional limit.
 
     See the module's text for the model and the equations. Mean :math:`s + v`; the continuous part has mass
@@ -92,13 +92,16 @@ class GaussianChainPlusNoise(Law):
             self.signal, self.noise, self.scale = float(strength), float(rest), float(strength + rest)
         except OverflowError:
             raise ParameterError(f"signal + noise must be a finite float; got {signal!r} + {noise!r}") from None
+        self._exact = (strength, rest)
         self._curve = curve = ChainCurve(self.inner, self.aspect, strength, rest)
         self._density = EdgeAdaptedDensity(
             curve.intervals, curve.exponents, curve, tolerance=_TOLERANCE, residues=curve.residues
         )
         self._atom = float(max(Fraction(0), 1 - 1 / self.aspect))
         self.certificate = self._certify()
-        """`Certificate` of this law: what was verified before the constructor returned."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.inner, self.aspect, *self._exact)
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{float(value):g}" for value in self.inner)
@@ -119,55 +122,20 @@ class GaussianChainPlusNoise(Law):
                 "slightly"
             )
         return Certificate(
-            mass_error=error,
+            mass_error=float(error),
             density_error=self._density.check,
             residual=self._curve.worst_step,
             half_plane=self._curve.margin,
             nodes=self._density.nodes,
         )
 
-    # -- the law's contract -------------------------------------------------------------------------
-
-    def support(self) -> list[tuple[float, float]]:
-        """The intervals of the density, ascending: critical values of the curve, correct to the last digits."""
-        return list(self._curve.intervals)
-
-    def atoms(self) -> list[tuple[float, float]]:
-        """An atom at 0 of weight 1 - columns/rows where there are more rows than columns, else none."""
-        return [(0.0, self._atom)] if self._atom > 0 else []
-
-    def moment(self, k: int) -> float:
-        r"""The moment of order k, by an exact recursion without cancellation.
+    def _scaled_moment(self, k: int) -> float:
+        """By an exact recursion without cancellation.
 
         With C(v) = Σ κ_j v^j, κ_1 = s + v and κ_j = s^j/j · [u^{j-1}] ∏(1+u/c_i)^j (all positive), Lagrange
         inversion of z = (1+C)(1+cC)/v gives m_k = 1/k · [v^{k-1}] C'(v) ((1+C(v))(1+cC(v)))^k.
-
-        Raises
-        ------
-        ParameterError : k is not an integer >= 0, or the moment exceeds the floats.
         """
-        k = moment_order(k)
-        shape = _moment_of_mean_one(self._curve, k)
-        try:
-            return finite_moment(k, shape * self.scale**k)
-        except OverflowError:
-            return finite_moment(k, math.inf)
-
-    def _pdf(self, x: Array) -> Array:
-        return self._density.density(x)
-
-    def _cdf(self, x: Array) -> Array:
-        return np.clip(self._add_atoms(x, self._density.mass(x)), 0.0, 1.0)
-
-    def _partial_mean(self, x: Array) -> Array:
-        return self._density.partial_mean(x)
-
-    def _ppf(self, q: Array) -> Array:
-        x = self._density.quantile(q - self._atom)
-        return np.where(q <= self._atom, 0.0, x) if self._atom else x
-
-    def _breakpoints(self) -> Array:
-        return self._density.breakpoints
+        return _moment_of_mean_one(self._curve, k)
 
     def _cauchy(self, z: ComplexArray) -> ComplexArray:
         return cauchy_transform(self._curve, z)

@@ -1,0 +1,67 @@
+"""Laws whose density is stored in edge-adapted panels, with at most an atom at 0 below it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gequiv._checks import Array
+from gequiv.laws._edge_adapted import EdgeAdaptedDensity
+from gequiv.laws.base import Certificate, Law, finite_moment, moment_order
+
+
+class StoredLaw(Law):
+    """What laws on [0, ∞) share once their density is stored; a subclass sets the attributes and adds the transform.
+
+    Attributes
+    ----------
+    scale : the mean.
+    certificate : `Certificate` of this law: what was verified before the constructor returned.
+    """
+
+    scale: float
+    certificate: Certificate
+    _density: EdgeAdaptedDensity
+    _atom: float
+
+    def support(self) -> list[tuple[float, float]]:
+        """The intervals of the density, ascending, correct to the last digits."""
+        return list(self._density.intervals)
+
+    def atoms(self) -> list[tuple[float, float]]:
+        """An atom at 0 of weight 1 - columns/rows where there are more rows than columns, else none."""
+        return [(0.0, self._atom)] if self._atom > 0 else []
+
+    def _scaled_moment(self, k: int) -> float:
+        """Moment of order k of the law divided by its mean; inf where it leaves the floats."""
+        raise NotImplementedError
+
+    def moment(self, k: int) -> float:
+        r"""The moment :math:`\int x^k` for an integer k >= 0, exact but for rounding.
+
+        Raises
+        ------
+        ParameterError : k is not an integer >= 0, or the moment exceeds the floats.
+        """
+        k = moment_order(k)
+        try:
+            return finite_moment(k, self._scaled_moment(k) * self.scale**k)
+        except OverflowError:
+            return finite_moment(k, math.inf)
+
+    def _pdf(self, x: Array) -> Array:
+        return self._density.density(x)
+
+    def _cdf(self, x: Array) -> Array:
+        return np.clip(self._add_atoms(x, self._density.mass(x)), 0.0, 1.0)
+
+    def _partial_mean(self, x: Array) -> Array:
+        return self._density.partial_mean(x)
+
+    def _ppf(self, q: Array) -> Array:
+        x = self._density.quantile(q - self._atom)
+        return np.where(q <= self._atom, 0.0, x) if self._atom else x
+
+    def _breakpoints(self) -> Array:
+        return self._density.breakpoints
