@@ -75,51 +75,68 @@ def _above(curve: ChainCurve, z: Any) -> ComplexArray:
 
 
 def _by_roots(curve: ChainCurve, z: Any) -> ComplexArray:
+    """G in the upper half-plane from all roots of z(t) = z.
+
+    The roots come from a companion matrix: that of the curve itself, then, where it fails, that of the expansion about
+    the nearest edge, which tells roots apart that lie close together there; last, by continuation from above.
+    """
     coarse = z.astype(np.complex128)
-    roots = curve.all_roots(coarse)
-    usable = np.isfinite(roots)
-    t = _polish(curve, np.repeat(coarse[:, None], roots.shape[1], axis=1), np.where(usable, roots, -1j))
-    usable &= np.isfinite(t)
-    t = np.where(usable, t, -1j)
-    columns = roots.shape[1]
-    found = _refine(curve, np.repeat(z, columns), t.reshape(-1))
-    good = (found.physical & (found.step < 1e-9)).reshape(t.shape) & usable
-    # one root may have been found twice: the same number to all digits is one
-    chosen = np.argmax(good, axis=1)
-    first = np.take_along_axis(found.t.reshape(t.shape), chosen[:, None], axis=1)
-    others = good & (np.abs(found.t.reshape(t.shape) - first) > 1e-9 * np.abs(first.imag))
-    certain = good.any(axis=1) & ~others.any(axis=1)
-    start = first[:, 0]
+    found, certain = _choose(curve, z, *_global_roots(curve, coarse))
+    lost = np.flatnonzero(~certain)
+    if lost.size:
+        edge = np.argmin(np.abs(z[lost, None] - curve.expansions.locations), axis=1)
+        offset = (z[lost] - curve.expansions.locations[edge]).astype(np.complex128)
+        roots = curve.expansions.local_roots(edge, offset).astype(np.clongdouble)
+        others, certain[lost] = _choose(curve, z[lost], np.repeat(edge[:, None], roots.shape[1], axis=1), roots)
+        found.put(lost, others)
     for k in np.flatnonzero(~certain):
-        start[k] = _descend(curve, z[k])
-    final = _refine(curve, z, start, exact=True)
-    if not (final.physical & (final.step < 1e-9)).all():
-        where = complex(coarse[~(final.physical & (final.step < 1e-9))][0])
-        raise CertificationError(
-            f"the Cauchy transform at z = {where!r} times the mean could not be certified; take a larger |Im z|"
-        )
-    return _transform(curve, coarse, final)
+        found.put(np.array([k]), _descend(curve, z[k]))
+    _last_digits(curve, found, z)
+    return _transform(curve, coarse, found)
 
 
-def _refine(curve: ChainCurve, z: Any, start: ComplexArray, *, exact: bool = False) -> Solutions:
-    """Solutions about the nearest edges; in multiprecision, if asked, where rounding would show."""
-    expansions = curve.expansions
-    edge = expansions.nearest(start)
-    centre = expansions.centres[edge]
-    delta = (start - centre) / np.abs(centre)
-    found = expansions.refine(edge, z - expansions.locations[edge], delta, steps=4, trust=0.5)
-    if exact:
-        far = np.flatnonzero(np.abs(found.t) < _FAR * np.abs(centre.astype(np.float64)))
-        t = _polish(curve, z[far].astype(np.complex128), found.t[far])
-        found.t[far], found.y[far], found.ratio[far], found.error[far] = t, curve.excess(t), curve.ratio(t), 0
-        _exactly(curve, found, edge, z)
-    return found
+def _global_roots(curve: ChainCurve, z: ComplexArray) -> tuple[np.ndarray, Any]:
+    roots = curve.all_roots(z)
+    t = np.where(np.isfinite(roots), roots, 1.0)  # anything that fails the sheet test
+    t = _polish(curve, np.repeat(z[:, None], roots.shape[1], axis=1), t)
+    t = np.where(np.isfinite(t), t, 1.0)
+    edge = curve.expansions.nearest(t)
+    centre = curve.expansions.centres[edge]
+    return edge, (t - centre) / np.abs(centre)
 
 
-def _exactly(curve: ChainCurve, found: Solutions, edge: np.ndarray, z: Any) -> None:
+def _choose(curve: ChainCurve, z: Any, edge: np.ndarray, delta: Any) -> tuple[Solutions, np.ndarray]:
+    """Of several candidates a row the one that passes the sheet test, and whether it is the only one."""
+    shape = delta.shape
+    edge, target = edge.reshape(-1), np.repeat(z, shape[1])
+    start = np.where(np.isfinite(delta), delta, 1.0).reshape(-1)
+    found = curve.expansions.refine(edge, target - curve.expansions.locations[edge], start, steps=5, trust=0.5)
+    good = (found.physical & (found.step < 1e-9)).reshape(shape)
+    first = np.argmax(good, axis=1)
+    best = found.take(np.arange(shape[0]) * shape[1] + first)
+    # one root may have been found twice
+    others = good & (np.abs(found.y.reshape(shape) - best.y[:, None]) > 1e-9 * np.abs(best.y.imag)[:, None])
+    only: np.ndarray = good.any(axis=1) & ~others.any(axis=1)
+    return best, only
+
+
+def _last_digits(curve: ChainCurve, found: Solutions, z: Any) -> None:
+    """In place: far out by plain arithmetic, and in multiprecision where rounding would show."""
+    centre = np.abs(curve.expansions.centres[found.edge].astype(np.float64))
+    far = np.flatnonzero(np.abs(found.t) < _FAR * centre)
+    t = _polish(curve, z[far].astype(np.complex128), found.t[far])
+    found.t[far], found.y[far], found.ratio[far], found.error[far] = t, curve.excess(t), curve.ratio(t), 0
     scale = np.minimum(np.abs(1 + found.y), np.abs(1 + curve.c * found.y) / curve.c)
-    doubtful = np.flatnonzero((found.error > _DOUBT * scale) & np.isfinite(found.t))
-    curve.expansions.exactly(found, doubtful, edge, z - curve.expansions.locations[edge])
+    doubtful = np.flatnonzero(found.error > _DOUBT * scale)
+    curve.expansions.exactly(found, doubtful, z - curve.expansions.locations[found.edge])
+
+
+def _refine(curve: ChainCurve, z: Any, t: ComplexArray) -> Solutions:
+    """Solutions near t, about the nearest edges."""
+    edge = curve.expansions.nearest(t)
+    centre = curve.expansions.centres[edge]
+    delta = (t - centre) / np.abs(centre)
+    return curve.expansions.refine(edge, z - curve.expansions.locations[edge], delta, steps=4, trust=0.5)
 
 
 def _polish(curve: ChainCurve, z: ComplexArray, t: ComplexArray) -> ComplexArray:
@@ -133,7 +150,7 @@ def _polish(curve: ChainCurve, z: ComplexArray, t: ComplexArray) -> ComplexArray
     return t
 
 
-def _descend(curve: ChainCurve, z: Any) -> complex:
+def _descend(curve: ChainCurve, z: Any) -> Solutions:
     """Continuation from large Im z, where t is about 1/z, down to z; raises when it cannot be certified."""
     height = 4 * max(abs(z), float(curve.locations[-1]))
     point = np.array([np.clongdouble(complex(z.real, height))])
@@ -141,11 +158,11 @@ def _descend(curve: ChainCurve, z: Any) -> complex:
     t = roots[np.argmin(np.abs(roots * complex(point[0]) - 1))]
     target, factor = z.imag, 0.5
     for _ in range(4000):
-        if point[0].imag <= target:
-            return complex(t)
         following = np.array([z.real + 1j * max(target, point[0].imag * np.longdouble(factor))])
         new = _refine(curve, following, np.array([t]))
         if new.physical[0] and new.step[0] < 1e-9 and abs(new.t[0] - t) < 0.3 * abs(t):
+            if following[0].imag <= target:
+                return new
             t, point, factor = new.t[0], following, max(0.05, factor**1.5)
         else:
             factor = factor**0.5
@@ -180,7 +197,7 @@ def _from_the_edge(curve: ChainCurve, z: Any, edge: np.ndarray) -> Solutions:
     # z falls with t: below a lower edge t is above the edge's t, above an upper edge below it
     delta = np.where(edge % 2 == 0, size, -size).astype(np.clongdouble)
     found = expansions.refine(edge, offset, delta, steps=8, trust=0.5)
-    _exactly(curve, found, edge, z)
+    _last_digits(curve, found, z)
     return found
 
 
@@ -192,7 +209,9 @@ def _from_the_bracket(curve: ChainCurve, z: Any, edge: np.ndarray) -> Solutions:
     ends = np.array([-np.inf, *curve.locations, np.inf])
     number = (np.searchsorted(ends, x) - 1) // 2
     t = _bisect(curve, x, np.array(lows)[number], np.array(highs)[number])
-    return _refine(curve, z, t.astype(np.complex128), exact=True)
+    found = _refine(curve, z, t.astype(np.complex128))
+    _last_digits(curve, found, z)
+    return found
 
 
 def _bisect(curve: ChainCurve, x: Array, low: Array, high: Array) -> Array:

@@ -14,7 +14,7 @@ from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError
 from gequiv.laws import _polynomials as poly
 from gequiv.laws._chain_algebra import EXTREME, ChainAlgebra
-from gequiv.laws._chain_expansions import ChainExpansions, on_sheet
+from gequiv.laws._chain_expansions import ChainExpansions, inverse_companion_roots, on_sheet
 from gequiv.laws._edge_adapted import edge_list
 
 _DOUBT = 3e-15
@@ -83,17 +83,9 @@ class ChainCurve:
 
     def all_roots(self, z: ComplexArray) -> ComplexArray:
         """All solutions of z(t) = z, shape (m, degree); those at infinity, or nearly so, are given as inf."""
-        degree = len(self._top) - 1
-        bottom = np.zeros(degree + 1)
-        bottom[: len(self._bottom)] = self._bottom
-        # in 1/t the equation is monic, for top(0) = 1 and bottom(0) = 0
-        companion = np.zeros((len(z), degree, degree), dtype=np.complex128)
-        companion[:, 0, :] = z[:, None] * bottom[1:] - self._top[1:]
-        companion[:, np.arange(1, degree), np.arange(degree - 1)] = 1
-        inverse = np.linalg.eigvals(companion)
-        tiny = np.abs(inverse) < 1e-300
-        roots: ComplexArray = np.where(tiny, np.inf, 1 / np.where(tiny, 1, inverse))
-        return roots
+        coefficients = np.tile(self._top.astype(np.complex128), (len(z), 1))
+        coefficients[:, : len(self._bottom)] -= z[:, None] * self._bottom
+        return inverse_companion_roots(coefficients)
 
     # -- density ------------------------------------------------------------------------------------
 
@@ -182,7 +174,7 @@ class ChainCurve:
         fine &= found.physical
         with np.errstate(divide="ignore", invalid="ignore"):
             doubtful = found.error > _DOUBT * np.abs(found.y.imag)
-        self.expansions.exactly(found, np.flatnonzero(fine & doubtful), edge, offset)
+        self.expansions.exactly(found, np.flatnonzero(fine & doubtful), offset)
         if fine.any():
             self.worst_step = max(self.worst_step, float(step[fine].max()))
         return np.where(fine, found.t, -1j), np.where(fine, found.y, -1j), fine

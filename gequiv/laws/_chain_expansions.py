@@ -27,6 +27,7 @@ class Solutions:
     step : size of the last Newton step, relative to t - t_e.
     physical : whether t passes the sheet test, for z in the upper half-plane or inside the support.
     error : estimated rounding error of y, absolute.
+    edge, delta : the expansion used, and where in it t lies.
     """
 
     t: ComplexArray
@@ -35,6 +36,17 @@ class Solutions:
     step: np.ndarray
     physical: np.ndarray
     error: np.ndarray
+    edge: np.ndarray
+    delta: Any
+
+    def take(self, index: np.ndarray) -> Solutions:
+        """The chosen ones, as a copy."""
+        return Solutions(**{name: value[index] for name, value in vars(self).items()})
+
+    def put(self, index: np.ndarray, others: Solutions) -> None:
+        """Overwrite the chosen ones."""
+        for name, value in vars(self).items():
+            value[index] = getattr(others, name)
 
 
 class ChainExpansions:
@@ -117,14 +129,25 @@ class ChainExpansions:
             step=step.astype(np.float64),
             physical=physical,
             error=error.astype(np.float64),
+            edge=edge,
+            delta=delta,
         )
 
-    def exactly(self, solutions: Solutions, which: np.ndarray, edge: np.ndarray, offset: Any) -> None:
+    def local_roots(self, edge: np.ndarray, offset: ComplexArray) -> ComplexArray:
+        """All delta with z = z_e + offset, (m, degree), those next to the edge to full relative accuracy."""
+        quotient, bottom = self.quotients[edge], self.bottoms[edge]
+        degree = quotient.shape[1] + 1
+        coefficients = np.zeros((len(edge), degree + 1), dtype=np.complex128)
+        coefficients[:, 2:] = quotient
+        coefficients[:, : bottom.shape[1]] -= offset[:, None] * bottom
+        return inverse_companion_roots(coefficients)
+
+    def exactly(self, solutions: Solutions, which: np.ndarray, offset: Any) -> None:
         """Solve the chosen points anew with all digits, in place: where the others do not suffice."""
         ctx, algebra = multiprecision(), self.algebra
         for k in which:
             shift = ctx.mpc(poly.from_extended(offset[k].real), poly.from_extended(offset[k].imag))
-            t, y = algebra.refine(int(edge[k]), shift, complex(solutions.t[k]))
+            t, y = algebra.refine(int(solutions.edge[k]), shift, complex(solutions.t[k]))
             solutions.t[k], solutions.y[k] = complex(t), complex(y)
             solutions.ratio[k] = complex((y - algebra.share * t) / algebra.rest)
 
@@ -162,3 +185,19 @@ def on_sheet(t: Any, factors: Any, y: Any) -> np.ndarray:
     turn = (angle > -0.5 * np.pi) & (angle < 1.5 * np.pi)
     result: np.ndarray = turn & (image.imag > 0) & (t.imag < 0) & (y.imag < 0)
     return result
+
+
+def inverse_companion_roots(coefficients: ComplexArray) -> ComplexArray:
+    """Roots of polynomials, (m, degree + 1) lowest degree first, by the companion matrix in 1/root.
+
+    Small roots come out to full relative accuracy, and vanishing leading coefficients do no harm: roots at infinity, or
+    nearly so, are given as inf.
+    """
+    degree = coefficients.shape[1] - 1
+    companion = np.zeros((len(coefficients), degree, degree), dtype=np.complex128)
+    companion[:, 0, :] = -coefficients[:, 1:] / coefficients[:, :1]
+    companion[:, np.arange(1, degree), np.arange(degree - 1)] = 1
+    inverse = np.linalg.eigvals(companion)
+    tiny = np.abs(inverse) < 1e-300
+    roots: ComplexArray = np.where(tiny, np.inf, 1 / np.where(tiny, 1, inverse))
+    return roots

@@ -58,7 +58,7 @@ def test_density_edges_moments_mass_against_40_digits(part):
         expected = [float(point["pdf"]) for point in case["points"]]
         np.testing.assert_allclose(law.pdf(points), expected, rtol=1e-12, err_msg=str(head))
         for k, text in enumerate(case["moments"], 1):
-            if float(text) < 1e300:
+            if math.isfinite(float(text)):
                 assert law.moment(k) == pytest.approx(float(text), rel=1e-12)
             else:
                 with pytest.raises(ParameterError, match="exceeds the largest float"):
