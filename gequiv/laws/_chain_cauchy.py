@@ -116,8 +116,7 @@ def _choose(curve: ChainCurve, z: Any, edge: np.ndarray, delta: Any) -> tuple[So
     best = found.take(np.arange(shape[0]) * shape[1] + first)
     # one root may have been found twice
     others = good & (np.abs(found.y.reshape(shape) - best.y[:, None]) > 1e-9 * np.abs(best.y.imag)[:, None])
-    only: np.ndarray = good.any(axis=1) & ~others.any(axis=1)
-    return best, only
+    return best, np.asarray(good.any(axis=1) & ~others.any(axis=1))
 
 
 def _last_digits(curve: ChainCurve, found: Solutions, z: Any) -> None:

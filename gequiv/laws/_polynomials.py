@@ -119,14 +119,14 @@ class RealRoots:
     def within(self, low: Any, high: Any) -> list[Any]:
         """The roots in the open interval, ascending, to the digits of the context."""
         brackets: list[tuple[Any, Any]] = []
-        for candidate in self._candidates:
-            near, far = candidate * (1 - 1e-6), candidate * (1 + 1e-6)
-            if near > far:
-                near, far = far, near
+        separators = [(a + b) / 2 for a, b in itertools.pairwise(self._candidates)]
+        for k, candidate in enumerate(self._candidates):
+            reach = 1e-6 * abs(candidate)
+            near = candidate - reach if k == 0 else max(candidate - reach, separators[k - 1])
+            far = candidate + reach if k == len(separators) else min(candidate + reach, separators[k])
             near, far = multiprecision().mpf(near), multiprecision().mpf(far)
             inside = (low is None or near > low) and (high is None or far < high)
-            new = not brackets or near > brackets[-1][1]
-            if inside and new and evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
+            if inside and evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
                 brackets.append((near, far))
         if len(brackets) != self.count(low, high):
             brackets = self._isolate(low, high)
@@ -146,28 +146,28 @@ class RealRoots:
                         for k, c in enumerate(self.polynomial[:-1]))  # fmt: skip
         low = -bound if low is None else low
         high = bound if high is None else high
-        todo, found = [(low, high, self.count(low, high))], []
-        steps = 0
-        while todo:
-            a, b, number = todo.pop()
-            steps += 1
-            if steps > 4000:
-                raise CertificationError(
-                    "two critical points of the curve cannot be told apart; move the parameters slightly"
-                )
-            if number == 1:
+        todo, found = [(low, high, self._variations(low, -1), self._variations(high, 1))], []
+        for _ in range(4000):
+            if not todo:
+                break
+            a, b, at_a, at_b = todo.pop()
+            if at_a - at_b == 1:
                 found.append((a, b))
-            elif number > 1:
+            elif at_a - at_b > 1:
                 middle = (a + b) / 2
-                left = self.count(a, middle)
-                todo += [(middle, b, number - left), (a, middle, left)]
+                at_middle = self._variations(middle, 1)
+                todo += [(middle, b, at_middle, at_b), (a, middle, at_a, at_middle)]
+        else:
+            raise CertificationError(
+                "two critical points of the curve cannot be told apart; move the parameters slightly"
+            )
         return sorted(found)
 
     def _refine(self, low: Any, high: Any) -> Any:
-        """Newton safeguarded by bisection."""
+        """Newton safeguarded by bisection; a step of half the digits leaves the next one exact to all of them."""
         rising = evaluate(self.polynomial, high) > 0
         t = (low + high) / 2
-        tolerance = multiprecision().mpf(10) ** (4 - DIGITS)
+        half_the_digits = multiprecision().mpf(10) ** -(DIGITS // 2 + 2)
         for _ in range(400):
             value = evaluate(self.polynomial, t)
             if value == 0:
@@ -180,8 +180,8 @@ class RealRoots:
             new = t - value / slope if slope != 0 else low
             if not low < new < high:
                 new = (low + high) / 2
-            if abs(new - t) <= tolerance * abs(new):
-                return new
+            elif abs(new - t) <= half_the_digits * abs(new):
+                return new - evaluate(self.polynomial, new) / evaluate(self._slope, new)
             t = new
         return t
 
