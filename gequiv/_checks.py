@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ def positive_real(name: str, value: Any, *, allow_zero: bool = False) -> float:
     if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
         raise ParameterError(f"{name} must be {allowed}; got {value!r}")
     return number
+
+
+def exact_positive(name: str, value: Any) -> Fraction:
+    """`value`, a finite real number above 0, as a fraction without rounding."""
+    if isinstance(value, Fraction) and value > 0:
+        return value
+    return Fraction(positive_real(name, value))
 
 
 def real_array(name: str, value: Any) -> Array:

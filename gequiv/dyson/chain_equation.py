@@ -179,7 +179,9 @@ class ChainEquation:
     """
 
     def __init__(self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any) -> None:
-        self.inner = tuple(_ratio(f"inner[{i}]", value) for i, value in enumerate(_sequence("inner", inner)))
+        self.inner = tuple(
+            _checks.exact_positive(f"inner[{i}]", value) for i, value in enumerate(_sequence("inner", inner))
+        )
         given = _sequence("weights", weights)
         if len(given) != len(self.inner):
             raise ParameterError(
@@ -187,8 +189,8 @@ class ChainEquation:
                 f"dimensions; got {len(given)}"
             )
         spectra = [_spectrum(f"weights[{i}]", value) for i, value in enumerate(given)]
-        self.aspect = _ratio("aspect", aspect)
-        strength, rest = _ratio("signal", signal), _ratio("noise", noise)
+        self.aspect = _checks.exact_positive("aspect", aspect)
+        strength, rest = _checks.exact_positive("signal", signal), _checks.exact_positive("noise", noise)
         total = strength + rest
         try:
             self.signal, self.noise, self.scale = float(strength), float(rest), float(total)
@@ -570,14 +572,6 @@ def _sequence(name: str, value: Any) -> list[Any]:
         return list(value)
     except TypeError as error:
         raise ParameterError(f"{name} must be a list with one entry for each inner dimension; got {value!r}") from error
-
-
-def _ratio(name: str, value: Any) -> Fraction:
-    if isinstance(value, Fraction):
-        if value <= 0:
-            raise ParameterError(f"{name} must be a finite real number above 0; got {value!r}")
-        return value
-    return Fraction(_checks.positive_real(name, value))
 
 
 _Spectrum = tuple[tuple[float, ...], tuple[int, ...], int]

@@ -85,9 +85,9 @@ class GaussianChainPlusNoise(StoredLaw):
     """
 
     def __init__(self, inner: Sequence[Any], aspect: Any, signal: Any, noise: Any) -> None:
-        self.inner = tuple(_ratio(f"inner[{i}]", value) for i, value in enumerate(inner))
-        self.aspect = _ratio("aspect", aspect)
-        strength, rest = _ratio("signal", signal), _ratio("noise", noise)
+        self.inner = tuple(_checks.exact_positive(f"inner[{i}]", value) for i, value in enumerate(inner))
+        self.aspect = _checks.exact_positive("aspect", aspect)
+        strength, rest = _checks.exact_positive("signal", signal), _checks.exact_positive("noise", noise)
         try:
             self.signal, self.noise, self.scale = float(strength), float(rest), float(strength + rest)
         except OverflowError:
@@ -168,11 +168,3 @@ def _plus_one(series: Array) -> Array:
     result = series.copy()
     result[0] += 1.0
     return result
-
-
-def _ratio(name: str, value: Any) -> Fraction:
-    if isinstance(value, Fraction):
-        if value <= 0:
-            raise ParameterError(f"{name} must be a finite real number above 0; got {value!r}")
-        return value
-    return Fraction(_checks.positive_real(name, value))

