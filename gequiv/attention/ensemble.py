@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gequiv._checks import Array
-from gequiv.errors import ParameterError
+from gequiv.attention.score import score_function
+from gequiv.errors import CertificationError, ParameterError
 
 if TYPE_CHECKING:
     from gequiv.attention.parameters import Attention
@@ -52,16 +54,28 @@ def softmax_rows(scores: Array, beta: float) -> Array:
 
 
 def draw_attention(head: Attention, rng: np.random.Generator) -> Array:
-    """A = row-softmax(β S)."""
-    return softmax_rows(draw_scores(head, rng), head.beta)
+    """A = row-softmax(β S), or f(β S) over its row sums where the head has a score function."""
+    scores = draw_scores(head, rng)
+    if head.score is None:
+        return softmax_rows(scores, head.beta)
+    values: Array = np.array(score_function(head.score, head.beta)(scores))
+    sums = values.sum(axis=1, keepdims=True)
+    if not (np.isfinite(sums).all() and (sums > 0).all()):
+        worst = float(sums[~(sums > 0)][0]) if (~(sums > 0)).any() else math.inf
+        raise CertificationError(
+            f"a row of f(beta S) sums to {worst!r} over {head.columns} keys, so that it cannot be normalised: take "
+            "more keys, or a score that vanishes or turns negative less often"
+        )
+    values /= sums
+    return values
 
 
 def draw_linear_model(head: Attention, rng: np.random.Generator) -> Array:
-    """Y = (β S + σ Z)/√keys, the linear model at the head's own size."""
+    """Y = (c₁ S + σ Z)/√keys, the linear model at the head's own size; c₁ = β for the exponential."""
     model = head.linear_model()
     noise_deviation = np.sqrt(model.noise_variance)
     matrix = draw_scores(head, rng)
-    matrix *= head.beta
+    matrix *= model.coefficient / head.spread
     matrix += noise_deviation * rng.standard_normal(matrix.shape)
     matrix /= np.sqrt(head.columns)
     return matrix

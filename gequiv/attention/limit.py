@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from gequiv.attention.linear_model import exact_parts
+from gequiv.attention.linear_model import LinearModel, exact_parts
+from gequiv.attention.score import ScoreLinearModel
 from gequiv.errors import ParameterError
 from gequiv.laws import GaussianChainPlusNoise, MarchenkoPastur
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from gequiv.attention.parameters import Attention
     from gequiv.laws.base import Law
 
-_NEGLIGIBLE = 1e-290  # of the signal's share, from beta = 26.1 on: nothing of it is left in any digit of the law
+# share of the signal of which no digit of the law has anything left: beta above 26.1, even scores
+_NEGLIGIBLE = 1e-290
 METHODS = ("curve", "fixed-point")
 
 
@@ -24,9 +26,12 @@ def limit_law(head: Attention, method: str | None, *, rescaled: bool) -> Law:
     if method not in METHODS:
         raise ParameterError(f"method must be one of {', '.join(map(repr, METHODS))} or None; got {method!r}")
     model = head.linear_model()
-    if rescaled and model.signal_share < _NEGLIGIBLE:
-        return MarchenkoPastur(head.aspect)
-    signal, noise = exact_parts(model.beta) if rescaled else model.exact_variances()
+    if model.signal_share < _NEGLIGIBLE and (rescaled or isinstance(model, ScoreLinearModel)):
+        return MarchenkoPastur(head.aspect, 1.0 if rescaled else model.total_variance)
+    if rescaled and isinstance(model, LinearModel):  # also where the variances leave the floats
+        signal, noise = exact_parts(model.beta)
+    else:
+        signal, noise = model.exact_variances()
     if rescaled:
         signal, noise = signal / (signal + noise), noise / (signal + noise)
     inner = [Fraction(dimension, head.tokens) for dimension in head.inner_dimensions]

@@ -80,7 +80,7 @@ class LinearModel:
         return self.noise_variance / self.total_variance if self.beta <= LARGEST_BETA else 1.0
 
     def exact_variances(self) -> tuple[Fraction, Fraction]:
-        """(β², e^{β²} - 1 - β²) to 50 digits, for laws whose edges depend on the last digits of a float.
+        """(β², e^{β²} - 1 - β²) to 400 digits, for laws whose edges depend on the last digits of a float.
 
         Raises
         ------
@@ -99,8 +99,8 @@ class LinearModel:
 
 
 def exact_parts(beta: float) -> tuple[Fraction, Fraction]:
-    """β² exactly and e^{β²} - 1 - β² to 50 digits or more."""
-    context = multiprecision(100)  # the two first terms of the exponential cancel
+    """β² exactly and e^{β²} - 1 - β² to more digits than any law is asked for."""
+    context = multiprecision(500)  # enough for laws with dps=200; the first two terms of the exponential cancel
     square = Fraction(beta) ** 2
     value = context.mpf(square.numerator) / square.denominator
     return square, to_fraction(context.expm1(value) - value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from gequiv import _checks
 from gequiv._checks import Array
 from gequiv.attention.linear_model import LinearModel
+from gequiv.attention.score import ScoreLinearModel, score_linear_model
 from gequiv.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ class Attention:
     ----------
     tokens : n_q, number of queries: rows of A.
     head_dim : d_k, columns of Q and K.
-    beta : inverse temperature β > 0.
+    beta : inverse temperature β > 0, 1 by default.
     keys : n_k, number of keys: columns of A. None means self-attention, n_k = tokens; a number means cross-attention
         with its own set of key tokens unless it equals ``tokens``.
     width : None for orthonormal tokens, for which Q and K are independent with iid N(0,1) entries (the setting of the
@@ -34,20 +36,27 @@ class Attention:
     covariance : eigenvalues of the tokens' feature covariance Σ (x = Σ^{1/2} g), with equal weights; needs a width.
         S then has entries of variance (tr Σ/d)², so that tr Σ = d keeps the scores at variance one. Any number of
         eigenvalues describes the limit law; to draw matrices their number must divide the width.
+    score : None for the exponential; else a score function f, a callable on arrays or a sympy expression in one symbol:
+        A_ij = f(β S_ij)/Σ_k f(β S_ik), of which the exponential is the softmax. If the expression has a symbol named
+        beta besides its variable, that is β and the variable is S_ij itself. f may vanish or be negative in places, but
+        its mean under the Gaussian must be positive; where f < 0 the rows sum to one without being probabilities.
 
     Raises
     ------
-    ParameterError : a parameter is of the wrong kind or out of range, or two of them contradict each other.
+    ParameterError : a parameter is of the wrong kind or out of range, or two of them contradict each other; or the
+        score is not square-integrable, affine, or of a mean that is not positive.
+    CertificationError : the moments of the score could not be computed to nine digits.
 
     Source: Hayase, Collins, Karakida 2025 (arXiv 2510.06685).
     """
 
     tokens: int
     head_dim: int
-    beta: float
+    beta: float = 1.0
     keys: int | None = None
     width: int | None = None
     covariance: tuple[float, ...] | None = None
+    score: Any = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -62,6 +71,8 @@ class Attention:
             put("width", _checks.positive_integer("width", self.width))
         if self.covariance is not None:
             put("covariance", covariance_eigenvalues(self.covariance, self.width))
+        if self.score is not None:
+            self.linear_model()  # refuses what has none
 
     # -- sizes --------------------------------------------------------------------------------------
 
@@ -84,13 +95,20 @@ class Attention:
 
     # -- what follows -------------------------------------------------------------------------------
 
-    def linear_model(self) -> LinearModel:
-        """Coefficient and noise variance of the equivalent linear model, see `LinearModel`.
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the entries of S: tr Σ/d, one without a covariance."""
+        return 1.0 if self.covariance is None else float(np.mean(self.covariance))
 
-        With a covariance the scores have standard deviation tr Σ/d; it is absorbed into the model's β.
+    def linear_model(self) -> LinearModel | ScoreLinearModel:
+        """Coefficient and noise variance of the equivalent linear model, see `LinearModel` and `ScoreLinearModel`.
+
+        They belong to scores of variance one. With a covariance, whose scores have standard deviation tr Σ/d, that is
+        absorbed into the model's β.
         """
-        spread = 1.0 if self.covariance is None else float(np.mean(self.covariance))
-        return LinearModel(self.beta * spread)
+        if self.score is None:
+            return LinearModel(self.beta * self.spread)
+        return score_linear_model(self.score, self.beta, self.spread)
 
     def limit_law(self, method: str | None = None, *, rescaled: bool = False, covariance: Any = None) -> Law:
         r"""Limit law of the squared singular values of √n_k (A - 11ᵀ/n_k), as all dimensions grow in proportion.
@@ -111,9 +129,7 @@ class Attention:
         """
         from gequiv.attention.limit import limit_law
 
-        head = self
-        if covariance is not None:
-            head = Attention(self.tokens, self.head_dim, self.beta, self.keys, self.width, covariance)
+        head = self if covariance is None else dataclasses.replace(self, covariance=covariance)
         return limit_law(head, method, rescaled=rescaled)
 
     def sample(self, rng: Any) -> Array:

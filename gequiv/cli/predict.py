@@ -149,7 +149,7 @@ def make(head: Attention, method: str | None, rescaled: bool, singular_values: b
 
 def _moment(law: Law, order: int) -> float:
     try:
-        return law.moment(order)
+        return float(law.moment(order))
     except ParameterError:  # the order is in range, so the moment is beyond the floats
         return math.inf
     except CertificationError:  # one number refused, not the law

@@ -106,6 +106,15 @@ class ChainCurve:
         density = -y.imag / (np.pi * x) / float(self.algebra.scale)
         return density / xi.astype(np.float64) ** self._exponents[edge], t[:, None]
 
+    def parameter(self, edge: int, xi: Any) -> complex:
+        """The physical t at z_e + width xi^2, inside the support, to double precision."""
+        edges, point = np.array([edge]), np.array([xi], dtype=np.longdouble)
+        for start in (self._companion_start, self._march):
+            t, _, fine = self._newton(edges, point, start(edges, point))
+            if fine[0]:
+                return complex(t[0])
+        raise CertificationError(f"no certified solution at xi = {float(xi)!r} from edge {edge}: {EXTREME}")
+
     def _companion_start(self, edge: np.ndarray, xi: Any) -> ComplexArray:
         """Approximate solutions from the companion matrix; not certified."""
         z = (self.locations[edge] + self.widths[edge] * xi**2).astype(np.complex128)

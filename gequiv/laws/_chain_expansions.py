@@ -147,7 +147,7 @@ class ChainExpansions:
         ctx, algebra = multiprecision(), self.algebra
         for k in which:
             shift = ctx.mpc(poly.from_extended(offset[k].real), poly.from_extended(offset[k].imag))
-            t, y = algebra.refine(int(solutions.edge[k]), shift, complex(solutions.t[k]))
+            t, y = algebra.refine(algebra.values[int(solutions.edge[k])] + shift, complex(solutions.t[k]))
             solutions.t[k], solutions.y[k] = complex(t), complex(y)
             solutions.ratio[k] = complex((y - algebra.share * t) / algebra.rest)
 

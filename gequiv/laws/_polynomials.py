@@ -104,7 +104,8 @@ class RealRoots:
     differ, the interval is bisected by the count alone.
     """
 
-    def __init__(self, polynomial: Polynomial) -> None:
+    def __init__(self, polynomial: Polynomial, digits: int = DIGITS) -> None:
+        self._ctx, self._digits = multiprecision(digits), digits
         while polynomial[-1] == 0:
             polynomial = polynomial[:-1]
         self.polynomial = polynomial
@@ -124,7 +125,7 @@ class RealRoots:
             reach = 1e-6 * abs(candidate)
             near = candidate - reach if k == 0 else max(candidate - reach, separators[k - 1])
             far = candidate + reach if k == len(separators) else min(candidate + reach, separators[k])
-            near, far = multiprecision().mpf(near), multiprecision().mpf(far)
+            near, far = self._ctx.mpf(near), self._ctx.mpf(far)
             inside = (low is None or near > low) and (high is None or far < high)
             if inside and evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
                 brackets.append((near, far))
@@ -141,7 +142,7 @@ class RealRoots:
         return sum(1 for a, b in itertools.pairwise(signs) if (a < 0) != (b < 0))
 
     def _isolate(self, low: Any, high: Any) -> list[tuple[Any, Any]]:
-        ctx = multiprecision()
+        ctx = self._ctx
         bound = 2 * max(abs(c / self.polynomial[-1]) ** (ctx.mpf(1) / (len(self.polynomial) - 1 - k))
                         for k, c in enumerate(self.polynomial[:-1]))  # fmt: skip
         low = -bound if low is None else low
@@ -167,7 +168,7 @@ class RealRoots:
         """Newton safeguarded by bisection; a step of half the digits leaves the next one exact to all of them."""
         rising = evaluate(self.polynomial, high) > 0
         t = (low + high) / 2
-        half_the_digits = multiprecision().mpf(10) ** -(DIGITS // 2 + 2)
+        half_the_digits = self._ctx.mpf(10) ** -(self._digits // 2 + 2)
         for _ in range(400):
             value = evaluate(self.polynomial, t)
             if value == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -39,6 +39,18 @@ class Certificate:
     nodes: int
 
 
+class PreciseLaw(Protocol):
+    """A law in multiprecision: one exact point in, one mpmath number out."""
+
+    def pdf(self, x: Any) -> Any: ...
+
+    def cdf(self, x: Any) -> Any: ...
+
+    def support(self) -> list[tuple[Any, Any]]: ...
+
+    def moment(self, k: int) -> Any: ...
+
+
 class Law(abc.ABC):
     r"""A probability measure on the real line: finitely many intervals with a density, and atoms.
 
@@ -55,16 +67,16 @@ class Law(abc.ABC):
     # -- what a subclass supplies: arrays in, arrays out, already validated ---------------------------
 
     @abc.abstractmethod
-    def support(self) -> list[tuple[float, float]]:
-        """The intervals that carry the density, ascending; atoms are not included."""
+    def support(self, dps: int | None = None) -> list[tuple[Any, Any]]:
+        """The intervals that carry the density, ascending; atoms are not included. With dps, to that many digits."""
 
     @abc.abstractmethod
     def atoms(self) -> list[tuple[float, float]]:
         """The point masses as (location, weight), ascending; empty where there are none."""
 
     @abc.abstractmethod
-    def moment(self, k: int) -> float:
-        r"""The moment :math:`\int x^k \mu(dx)` for an integer k >= 0."""
+    def moment(self, k: int, dps: int | None = None) -> Any:
+        r"""The moment :math:`\int x^k \mu(dx)` for an integer k >= 0. With dps, to that many digits."""
 
     @abc.abstractmethod
     def _pdf(self, x: Array) -> Array: ...
@@ -87,24 +99,37 @@ class Law(abc.ABC):
 
     # -- the public contract ------------------------------------------------------------------------
 
-    def pdf(self, x: Any) -> Any:
+    def pdf(self, x: Any, dps: int | None = None) -> Any:
         r"""Density :math:`\rho(x)` of the absolutely continuous part.
 
         Zero outside the support; infinite at an edge where the density diverges.
 
+        Parameters
+        ----------
+        x : points; with dps also fractions, mpmath numbers and decimal strings, taken exactly.
+        dps : None for floats; a number of decimal digits, up to 200, for mpmath numbers of that accuracy.
+
         Raises
         ------
-        ParameterError : x is not real, or contains NaN.
+        ParameterError : x is not real, or contains NaN; or the law cannot be computed to more digits than a float has.
         """
+        if dps is not None:
+            return _each(self._precise(dps).pdf, x)
         return _apply(self._pdf, _checks.real_array("x", x))
 
-    def cdf(self, x: Any) -> Any:
+    def cdf(self, x: Any, dps: int | None = None) -> Any:
         r"""Distribution function :math:`F(x) = \mu((-\infty, x])`, atoms included.
+
+        Parameters
+        ----------
+        x, dps : as for `pdf`; the digits are absolute, not relative, in the lower tail.
 
         Raises
         ------
-        ParameterError : x is not real, or contains NaN.
+        ParameterError : x is not real, or contains NaN; or the law cannot be computed to more digits than a float has.
         """
+        if dps is not None:
+            return _each(self._precise(dps).cdf, x)
         return _apply(self._cdf, _checks.real_array("x", x))
 
     def ppf(self, q: Any) -> Any:
@@ -166,13 +191,19 @@ class Law(abc.ABC):
             raise ParameterError(f"size must be None, an int or a tuple of ints; got {size!r}") from error
         return _apply(self._ppf, np.asarray(uniform, dtype=np.float64))
 
+    def _precise(self, dps: int) -> PreciseLaw:
+        """The same law with that many digits."""
+        raise ParameterError(
+            f"dps must be None for {type(self).__name__}: it is computed in double precision only; got {dps!r}"
+        )
+
     def mean(self) -> float:
         """First moment."""
-        return self.moment(1)
+        return float(self.moment(1))
 
     def variance(self) -> float:
         """Second moment about the mean."""
-        return self.moment(2) - self.moment(1) ** 2
+        return float(self.moment(2) - self.moment(1) ** 2)
 
     def singular_values(self) -> SingularValueLaw:
         """The law of √x when x has this law: singular values from squared singular values.
@@ -226,3 +257,12 @@ def finite_moment(k: int, value: float) -> float:
 def _apply(function: Any, array: Any) -> Any:
     result = function(array.reshape(-1)).reshape(array.shape)
     return result[()] if result.ndim == 0 else result
+
+
+def _each(function: Any, values: Any) -> Any:
+    """The function of each number in a scalar, list or array; an array of objects unless a scalar came in."""
+    array = np.asarray(values, dtype=object)
+    result = np.empty(array.shape, dtype=object)
+    for index in np.ndindex(array.shape):
+        result[index] = function(array[index])
+    return result[()]

@@ -47,7 +47,7 @@ from gequiv.errors import CertificationError, ParameterError
 from gequiv.laws._chain_cauchy import cauchy_transform
 from gequiv.laws._chain_curve import ChainCurve
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
-from gequiv.laws.base import Certificate
+from gequiv.laws.base import Certificate, PreciseLaw
 from gequiv.laws.stored import StoredLaw
 
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ class GaussianChainPlusNoise(StoredLaw):
             half_plane=self._curve.margin,
             nodes=self._density.nodes,
         )
+
+    def _precise(self, dps: int) -> PreciseLaw:
+        from gequiv.laws._precise import PreciseChain
+
+        return PreciseChain(self.inner, self.aspect, *self._exact, dps, curve=self._curve)
 
     def _scaled_moment(self, k: int) -> float:
         """By an exact recursion without cancellation.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError
-from gequiv.laws.base import Law, finite_moment, moment_order
+from gequiv.laws.base import Law, PreciseLaw, finite_moment, moment_order
 
 
 class MarchenkoPastur(Law):
@@ -52,15 +53,17 @@ class MarchenkoPastur(Law):
     def __repr__(self) -> str:
         return f"MarchenkoPastur(ratio={self.ratio:g}, variance={self.variance_parameter:g})"
 
-    def support(self) -> list[tuple[float, float]]:
-        """[(v(1-√c)², v(1+√c)²)]."""
+    def support(self, dps: int | None = None) -> list[tuple[Any, Any]]:
+        """[(v(1-√c)², v(1+√c)²)]; with dps, to that many digits."""
+        if dps is not None:
+            return self._precise(dps).support()
         return [(self._a, self._b)]
 
     def atoms(self) -> list[tuple[float, float]]:
         """An atom at 0 of weight 1 - 1/c when c > 1."""
         return [(0.0, self._weight)] if self._weight > 0 else []
 
-    def moment(self, k: int) -> float:
+    def moment(self, k: int, dps: int | None = None) -> Any:
         r""":math:`v^k \sum_{j=1}^{k} \frac1k \binom kj \binom k{j-1} c^{j-1}` (Narayana numbers).
 
         Raises
@@ -68,6 +71,8 @@ class MarchenkoPastur(Law):
         ParameterError : k is not an integer >= 0, or the moment exceeds the floats.
         """
         k = moment_order(k)
+        if dps is not None:
+            return self._precise(dps).moment(k)
         if k == 0:
             return 1.0
         try:
@@ -75,6 +80,13 @@ class MarchenkoPastur(Law):
             return finite_moment(k, self.variance_parameter**k * total)
         except OverflowError:
             return finite_moment(k, math.inf)
+
+    def _precise(self, dps: int) -> PreciseLaw:
+        # a chain without inner spaces is noise like the rest
+        from gequiv.laws._precise import PreciseChain
+
+        half = Fraction(self.variance_parameter) / 2
+        return PreciseChain((), Fraction(self.ratio), half, half, dps)
 
     def _pdf(self, x: Array) -> Array:
         result = np.zeros_like(x)

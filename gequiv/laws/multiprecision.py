@@ -6,7 +6,11 @@ import functools
 from fractions import Fraction
 from typing import Any
 
+from gequiv import _checks
+from gequiv.errors import ParameterError
+
 DIGITS = 50
+LARGEST_DPS = 200
 
 
 @functools.cache
@@ -17,6 +21,34 @@ def multiprecision(digits: int = DIGITS) -> Any:
     context = mpmath.MPContext()
     context.dps = digits
     return context
+
+
+def public(value: Any) -> Any:
+    """A number of a private context as one of mpmath's own, with all its digits."""
+    import mpmath
+
+    return mpmath.mp.make_mpf(value._mpf_)
+
+
+def exact(context: Any, name: str, value: Any) -> Any:
+    """A user's real number in a context: int, float, Fraction, decimal string or mpf, without rounding by a float."""
+    try:
+        if isinstance(value, Fraction):
+            return context.mpf(value.numerator) / value.denominator
+        result = context.mpf(value)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{name} must be real numbers; got {value!r}") from error
+    if context.isnan(result):
+        raise ParameterError(f"{name} must not contain NaN; got {value!r}")
+    return result
+
+
+def digits_wanted(dps: Any) -> int:
+    """The number of decimal digits that a user asks for, validated."""
+    wanted = _checks.positive_integer("dps", dps)
+    if wanted > LARGEST_DPS:
+        raise ParameterError(f"dps must be an integer from 1 to {LARGEST_DPS}; got {dps!r}")
+    return wanted
 
 
 def to_fraction(value: Any) -> Fraction:

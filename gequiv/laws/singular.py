@@ -11,7 +11,7 @@ import numpy as np
 
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError, ParameterError
-from gequiv.laws.base import Law, finite_moment, moment_order
+from gequiv.laws.base import Law, PreciseLaw, finite_moment, moment_order
 
 _LEGENDRE = np.polynomial.legendre.leggauss(24)
 _LIMIT = 1e-9
@@ -41,26 +41,30 @@ class SingularValueLaw(Law):
     def __repr__(self) -> str:
         return f"SingularValueLaw({self.squares!r})"
 
-    def support(self) -> list[tuple[float, float]]:
-        """Square roots of the edges of the squares' law."""
+    def support(self, dps: int | None = None) -> list[tuple[Any, Any]]:
+        """Square roots of the edges of the squares' law; with dps, to that many digits."""
+        if dps is not None:
+            return self._precise(dps).support()
         return [(math.sqrt(a), math.sqrt(b)) for a, b in self.squares.support()]
 
     def atoms(self) -> list[tuple[float, float]]:
         """Square roots of the locations, same weights."""
         return [(math.sqrt(location), weight) for location, weight in self.squares.atoms()]
 
-    def moment(self, k: int) -> float:
+    def moment(self, k: int, dps: int | None = None) -> Any:
         r""":math:`\int s^k`: exact for even k; for odd k by quadrature, certified to 1e-9 relative.
 
         Raises
         ------
-        ParameterError : k is not an integer >= 0, or the moment exceeds the floats.
+        ParameterError : k is not an integer >= 0, or the moment exceeds the floats; or k is odd and dps is given.
         CertificationError : two quadratures of different fineness disagree.
         """
         k = moment_order(k)
+        if dps is not None:
+            return self._precise(dps).moment(k)
         if k % 2 == 0:
             return self.squares.moment(k // 2)
-        top = self.support()[-1][1]  # in units of the top edge no power overflows
+        top = float(self.support()[-1][1])  # in units of the top edge no power overflows
 
         def integrand(s: Array) -> Array:
             return (s / top) ** k
@@ -71,6 +75,11 @@ class SingularValueLaw(Law):
             return finite_moment(k, value * top**k)
         except OverflowError:
             return finite_moment(k, math.inf)
+
+    def _precise(self, dps: int) -> PreciseLaw:
+        from gequiv.laws._precise import PreciseRoots
+
+        return PreciseRoots(self.squares._precise(dps), dps)
 
     def _pdf(self, x: Array) -> Array:
         positive = np.maximum(x, 0.0)

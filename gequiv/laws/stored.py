@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,10 @@ class StoredLaw(Law):
     _density: EdgeAdaptedDensity
     _atom: float
 
-    def support(self) -> list[tuple[float, float]]:
-        """The intervals of the density, ascending, correct to the last digits."""
+    def support(self, dps: int | None = None) -> list[tuple[Any, Any]]:
+        """The intervals of the density, ascending, correct to the last digits; with dps, to that many digits."""
+        if dps is not None:
+            return self._precise(dps).support()
         return list(self._density.intervals)
 
     def atoms(self) -> list[tuple[float, float]]:
@@ -37,14 +40,16 @@ class StoredLaw(Law):
         """Moment of order k of the law divided by its mean; inf where it leaves the floats."""
         raise NotImplementedError
 
-    def moment(self, k: int) -> float:
-        r"""The moment :math:`\int x^k` for an integer k >= 0, exact but for rounding.
+    def moment(self, k: int, dps: int | None = None) -> Any:
+        r"""The moment :math:`\int x^k` for an integer k >= 0, exact but for rounding; with dps, to that many digits.
 
         Raises
         ------
         ParameterError : k is not an integer >= 0, or the moment exceeds the floats.
         """
         k = moment_order(k)
+        if dps is not None:
+            return self._precise(dps).moment(k)
         try:
             return finite_moment(k, self._scaled_moment(k) * self.scale**k)
         except OverflowError:

@@ -241,7 +241,7 @@ class _View:
     def start(self, sample: Array | None) -> float:
         """Left end of a logarithmic axis: all but 0.2 % of the law, and all but a fiftieth of the sample, is above."""
         start = min(float(self.law.ppf(1 - self.mass + 2e-3 * self.mass)), self.median / 10)
-        start = max(start, self.law.support()[0][0] / 1.6)
+        start = max(start, float(self.law.support()[0][0]) / 1.6)
         if sample is None:
             return start
         positive = sample[sample > 0]

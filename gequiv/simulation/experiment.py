@@ -141,6 +141,7 @@ class Validation:
                 "keys": head.columns,
                 "width": head.width,
                 "covariance": None if head.covariance is None else list(head.covariance),
+                "score": None if head.score is None else str(head.score),
             },
         }
 
@@ -399,8 +400,8 @@ def _reasons(head: Attention, bias: float, linear: Comparison) -> str:
             f"exponential for noise, which needs many more than {head.columns} quadratic features, and there are "
             f"{harmonics}"
         )
-    log_tail = 6 * head.linear_model().beta ** 2 - math.log(head.columns)
-    if log_tail > math.log(0.1):
+    log_tail = 6 * (head.beta * head.spread) ** 2 - math.log(head.columns)
+    if head.score is None and log_tail > math.log(0.1):
         causes.append(
             f"beta {head.beta:g} is large for {head.columns} keys: the entries' log-normal tail is felt, "
             f"e^(6 beta^2)/keys = {math.exp(log_tail):.3g} where well below 1 is needed"
