@@ -129,9 +129,21 @@ class RealRoots:
             inside = (low is None or near > low) and (high is None or far < high)
             if inside and evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
                 brackets.append((near, far))
-        if len(brackets) != self.count(low, high):
-            brackets = self._isolate(low, high)
+        expected = self.count(low, high)
+        if len(brackets) != expected:
+            # roots too close for the approximate ones to tell apart: if all are near those, look only there
+            near, far = self._neighbourhood(low, high)
+            brackets = self._isolate(near, far) if self.count(near, far) == expected else self._isolate(low, high)
         return [self._refine(*bracket) for bracket in brackets]
+
+    def _neighbourhood(self, low: Any, high: Any) -> tuple[Any, Any]:
+        """A narrow interval about the approximate roots in (low, high), or that one itself if there are none."""
+        inside = [t for t in self._candidates if (low is None or t > low) and (high is None or t < high)]
+        if not inside:
+            return low, high
+        near = self._ctx.mpf(inside[0] - 1e-4 * abs(inside[0]))
+        far = self._ctx.mpf(inside[-1] + 1e-4 * abs(inside[-1]))
+        return near if low is None else max(near, low), far if high is None else min(far, high)
 
     def _variations(self, point: Any, side: int) -> int:
         if point is None:
