@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gequiv.cli.derive import derive
 from gequiv.cli.errors import OneLineErrors
 from gequiv.cli.options import (
     DEFAULTS,
@@ -53,6 +54,7 @@ def gequiv(
 
     [bold]gequiv validate[/bold] draws attention matrices and says whether the law holds.
     [bold]gequiv predict[/bold] prints the law.
+    [bold]gequiv derive[/bold] derives it, step by step.
 
     Exit codes: 0 done; 1 the verdict failed, or needs more draws; 2 bad
     input; 3 a law could not be certified; 130 interrupted.
@@ -188,5 +190,7 @@ def validate(
     )
     raise typer.Exit(code)
 
+
+app.command()(derive)
 
 __all__: list[Any] = ["app"]
