@@ -1,4 +1,4 @@
-"""Derivations with sympy, from the exponential and the normaliser to the density; needs nothing of the numerical library.
+"""Derivations with sympy, from the exponential and the normaliser to the density, without the numerical library.
 
 Imported on demand: sympy is loaded when a name of this room is first used.
 """
