@@ -131,7 +131,7 @@ class ChainAlgebra:
         branch = poly.RealRoots(poly.subtract([0, *sums], product), self.digits).within(following, pole)
         if len(branch) != 1:
             raise CertificationError(f"the chain has {len(branch)} branch points where one was expected: {EXTREME}")
-        pair = roots.within(branch[0], pole)
+        pair = roots.within(branch[0], pole, about=pole)
         if len(pair) not in (0, 2):
             raise CertificationError(f"a gap of the support has {len(pair)} ends: {EXTREME}")
         return pair[::-1]

@@ -32,7 +32,7 @@ class ChainCurve:
     Attributes
     ----------
     intervals, exponents, residues : the support and the kind of its edges, as `EdgeAdaptedDensity` takes them.
-    worst_step, margin : largest relative Newton step and smallest -Im G/|G| met so far.
+    worst_error, margin : largest estimated relative error of a solution and smallest -Im G/|G| met so far.
     """
 
     precision = np.longdouble
@@ -44,7 +44,7 @@ class ChainCurve:
         self.weights = [float(w) for w in algebra.weights]
         self.factors = [poly.to_floats(p) for p in algebra.factors]
         self._top, self._bottom = poly.to_floats(algebra.top), poly.to_floats(algebra.bottom)
-        self.worst_step, self.margin = 0.0, 1.0
+        self.worst_error, self.margin = 0.0, 1.0
 
         scaled = poly.scaled(algebra.values, algebra.scale)
         ends = [float(v) for v in scaled]
@@ -173,17 +173,19 @@ class ChainCurve:
                 change = (eta**2 * q - width * b) / (2 * eta * q + coarse * (eta**2 * dq - width * db))
                 eta = np.where(finished, eta, eta - change)
                 new_step = np.where(finished, step, np.abs(change) / np.abs(eta.imag))
-            finished |= (new_step < 1e-14) | ((new_step < 1e-11) & (new_step > 0.25 * step))
+            # the step to come squares what is left
+            finished |= new_step < 1e-9
             step = new_step
             if finished.all():
                 break
         fine = finished & np.isfinite(eta)
         offset = self._fine_widths[edge] * xi**2
-        found = self.expansions.refine(edge, offset, xi * np.where(fine, eta, -1j), steps=1, trust=1e-8)
+        found = self.expansions.refine(edge, offset, xi * np.where(fine, eta, -1j), steps=1, trust=1e-7)
         fine &= found.physical
         with np.errstate(divide="ignore", invalid="ignore"):
             doubtful = found.error > _DOUBT * np.abs(found.y.imag)
         self.expansions.exactly(found, np.flatnonzero(fine & doubtful), offset)
         if fine.any():
-            self.worst_step = max(self.worst_step, float(step[fine].max()))
+            left = found.step[fine] ** 2 + found.error[fine] / np.abs(found.y.imag[fine])
+            self.worst_error = max(self.worst_error, float(left.max()))
         return np.where(fine, found.t, -1j), np.where(fine, found.y, -1j), fine

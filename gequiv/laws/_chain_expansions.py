@@ -73,6 +73,7 @@ class ChainExpansions:
             slopes.append(poly.to_extended([w * abs(t) for w in weights]))
         # one row per edge; extended precision here, double precision for the many steps before the last
         self._quotients, self._constants, self._slopes = np.array(quotients), np.array(constants), np.array(slopes)
+        self._coarse_constants, self._coarse_slopes = (v.astype(np.float64) for v in (self._constants, self._slopes))
         self.quotients, self.bottoms = self._quotients.astype(np.float64), np.array(bottoms)
         self.centres = poly.to_extended(algebra.points)
         self.locations = poly.to_extended(algebra.values)
@@ -98,37 +99,34 @@ class ChainExpansions:
         with np.errstate(all="ignore"):  # what is not finite afterwards is refused by the caller
             for _ in range(steps):
                 t = centre + length * delta
-                p, dp, loss = self._chain(edge, delta)
+                p, dp = self._chain(edge, delta)
                 excess = (share * p + rest) * t  # yP
                 slope_of_excess = (share * p + rest) * length + share * dp * t
                 a, b, d = p + excess, p + c * excess, t * p
                 da, db, dd = dp + slope_of_excess, dp + c * slope_of_excess, length * p + t * dp
                 q, dq = poly.horner_with_derivative(quotients, delta)
-                size = np.abs(delta)
-                big = np.abs(p * (1 + np.abs(share * t))) + np.abs(rest * t)
-                rounding = loss * big * (np.abs(b) + c * np.abs(a))
-                local_rounding = size**2 * poly.horner(np.abs(quotients), size)
+                rounding, local_rounding = self._rounding(edge, delta, t, p, a, b)
                 product = rounding < local_rounding
                 residual = np.where(product, a * b - z * d, delta**2 * q - offset * d)
                 slope = np.where(product, da * b + a * db - z * dd, 2 * delta * q + delta**2 * dq - offset * dd)
                 change = residual / slope
-                change = np.where(np.abs(change) < trust * size, change, np.nan)
-                delta = delta - change
+                size = np.abs(delta.astype(np.complex128))
+                step = np.abs(change.astype(np.complex128)) / size
+                delta = np.where(step < trust, delta - change, np.nan)
             t = centre + length * delta
-            p, dp, _ = self._chain(edge, delta)
+            p, dp = self._chain(edge, delta)
             ratio = t / p
             y = share * t + rest * ratio
-            doubt = EPSILON * np.minimum(rounding, local_rounding) / np.abs(slope)  # of delta
-            error = doubt * np.abs((share + rest / p) * length - rest * ratio * dp / p)
-            step = np.abs(change) / np.abs(delta)
+            y_slope = ((share + rest / p) * length - rest * ratio * dp / p).astype(np.complex128)
+            error = EPSILON * np.minimum(rounding, local_rounding) * np.abs(y_slope / slope.astype(np.complex128))
             physical = self._physical(edge, delta, t, y)
         return Solutions(
             t=t.astype(np.complex128),
             y=y.astype(np.complex128),
             ratio=ratio.astype(np.complex128),
-            step=step.astype(np.float64),
+            step=step,
             physical=physical,
-            error=error.astype(np.float64),
+            error=error,
             edge=edge,
             delta=delta,
         )
@@ -151,22 +149,35 @@ class ChainExpansions:
             solutions.t[k], solutions.y[k] = complex(t), complex(y)
             solutions.ratio[k] = complex((y - algebra.share * t) / algebra.rest)
 
-    def _chain(self, edge: np.ndarray, delta: Any) -> tuple[Any, Any, Any]:
-        """P, dP/ddelta and the factor by which rounding grows in P, from its linear factors."""
-        value, slope, loss = np.ones_like(delta), np.zeros_like(delta), np.ones(delta.shape)
+    def _chain(self, edge: np.ndarray, delta: Any) -> tuple[Any, Any]:
+        """P and dP/ddelta from the linear factors."""
+        value, slope = np.ones_like(delta), np.zeros_like(delta)
         for k in range(len(self.algebra.weights)):
-            constant, factor_slope = self._constants[edge, k], self._slopes[edge, k]
-            factor = constant + factor_slope * delta
+            factor_slope = self._slopes[edge, k]
+            factor = self._constants[edge, k] + factor_slope * delta
             slope = slope * factor + value * factor_slope
             value = value * factor
-            loss = loss + (np.abs(constant) + np.abs(factor_slope * delta)) / np.abs(factor)
-        return value, slope, loss
+        return value, slope
+
+    def _rounding(self, edge: np.ndarray, delta: Any, t: Any, p: Any, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Size of what is rounded in the product form and in the local form, in units of the precision."""
+        delta, t, p, a, b = (value.astype(np.complex128) for value in (delta, t, p, a, b))
+        size, loss = np.abs(delta), np.ones(delta.shape)
+        for k in range(len(self.algebra.weights)):
+            constant, factor_slope = self._coarse_constants[edge, k], self._coarse_slopes[edge, k]
+            loss += (np.abs(constant) + np.abs(factor_slope) * size) / np.abs(constant + factor_slope * delta)
+        share, rest, c = float(self._share), float(self._rest), float(self._c)
+        big = np.abs(p) * (1 + share * np.abs(t)) + rest * np.abs(t)
+        product = loss * big * (np.abs(b) + c * np.abs(a))
+        local = size**2 * poly.horner(np.abs(self.quotients[edge].T), size)
+        return product, local
 
     def _physical(self, edge: np.ndarray, delta: Any, t: Any, y: Any) -> np.ndarray:
         factors = (
-            self._constants[edge, k] + self._slopes[edge, k] * delta for k in range(len(self.algebra.weights) + 2)
+            (self._constants[edge, k] + self._slopes[edge, k] * delta).astype(np.complex128)
+            for k in range(len(self.algebra.weights) + 2)
         )
-        return on_sheet(t, factors, y)
+        return on_sheet(t.astype(np.complex128), factors, y.astype(np.complex128))
 
 
 def on_sheet(t: Any, factors: Any, y: Any) -> np.ndarray:

@@ -111,21 +111,28 @@ class RealRoots:
         self.polynomial = polynomial
         self._chain = _sturm_chain(polynomial)
         self._slope = derivative(polynomial)
+        self._counted: dict[Any, int] = {}
         self._candidates = _approximate_real_roots(polynomial)
 
     def count(self, low: Any, high: Any) -> int:
         """Number of roots in the open interval, whose ends are not roots; None stands for infinity."""
         return self._variations(low, -1) - self._variations(high, 1)
 
-    def within(self, low: Any, high: Any) -> list[Any]:
-        """The roots in the open interval, ascending, to the digits of the context."""
+    def within(self, low: Any, high: Any, about: Any = 0) -> list[Any]:
+        """The roots in the open interval, ascending, to the digits of the context.
+
+        `about` is a number, itself no root, next to which roots may crowd: they are sought by their distance from it.
+        """
         brackets: list[tuple[Any, Any]] = []
-        separators = [(a + b) / 2 for a, b in itertools.pairwise(self._candidates)]
-        for k, candidate in enumerate(self._candidates):
-            reach = 1e-6 * abs(candidate)
-            near = candidate - reach if k == 0 else max(candidate - reach, separators[k - 1])
-            far = candidate + reach if k == len(separators) else min(candidate + reach, separators[k])
-            near, far = self._ctx.mpf(near), self._ctx.mpf(far)
+        distances = self._candidates
+        if about:
+            distances = _approximate_real_roots(shifted(self.polynomial, about, 1))
+        separators = [(a + b) / 2 for a, b in itertools.pairwise(distances)]
+        for k, distance in enumerate(distances):
+            reach = 1e-6 * abs(distance)
+            near = distance - reach if k == 0 else max(distance - reach, separators[k - 1])
+            far = distance + reach if k == len(separators) else min(distance + reach, separators[k])
+            near, far = about + self._ctx.mpf(near), about + self._ctx.mpf(far)
             inside = (low is None or near > low) and (high is None or far < high)
             if inside and evaluate(self.polynomial, near) * evaluate(self.polynomial, far) < 0:
                 brackets.append((near, far))
@@ -146,6 +153,12 @@ class RealRoots:
         return near if low is None else max(near, low), far if high is None else min(far, high)
 
     def _variations(self, point: Any, side: int) -> int:
+        key = (point, side if point is None else 0)
+        if key not in self._counted:
+            self._counted[key] = self._count_variations(point, side)
+        return self._counted[key]
+
+    def _count_variations(self, point: Any, side: int) -> int:
         if point is None:
             signs = [p[-1] * (side ** (len(p) - 1)) for p in self._chain]
         else:

@@ -26,7 +26,7 @@ class Certificate:
     mass_error : |mass of the intervals + mass of the atoms - 1|.
     density_error : largest relative difference between the stored density and the equation solved anew at
         points between the nodes.
-    residual : largest relative Newton step at the nodes on leaving the solver.
+    residual : largest relative error left at a node: the square of Newton's last step, or that step, and rounding.
     half_plane : smallest margin -Im G / |G| over the nodes; positive means that every node lies on the
         physical sheet.
     nodes : number of points at which the defining equation was solved.

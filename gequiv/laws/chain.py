@@ -124,7 +124,7 @@ class GaussianChainPlusNoise(StoredLaw):
         return Certificate(
             mass_error=float(error),
             density_error=self._density.check,
-            residual=self._curve.worst_step,
+            residual=self._curve.worst_error,
             half_plane=self._curve.margin,
             nodes=self._density.nodes,
         )

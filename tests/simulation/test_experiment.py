@@ -76,7 +76,8 @@ def test_dictionary_is_json(held):
     assert record["support"] == [list(interval) for interval in held.law.support()]
     assert record["mass"] == held.mass
     assert record["attention"] == {
-        "tokens": 600, "head_dim": 300, "beta": 0.5, "keys": 600, "width": None, "covariance": None
+        "tokens": 600, "head_dim": 300, "beta": 0.5, "keys": 600, "width": None, "covariance": None,
+        "score": None,
     }  # fmt: skip
 
 
