@@ -174,10 +174,9 @@ class ChainExpansions:
 
     def _physical(self, edge: np.ndarray, delta: Any, t: Any, y: Any) -> np.ndarray:
         factors = (
-            (self._constants[edge, k] + self._slopes[edge, k] * delta).astype(np.complex128)
-            for k in range(len(self.algebra.weights) + 2)
+            self._constants[edge, k] + self._slopes[edge, k] * delta for k in range(len(self.algebra.weights) + 2)
         )
-        return on_sheet(t.astype(np.complex128), factors, y.astype(np.complex128))
+        return on_sheet(t, factors, y)
 
 
 def on_sheet(t: Any, factors: Any, y: Any) -> np.ndarray:
@@ -187,12 +186,13 @@ def on_sheet(t: Any, factors: Any, y: Any) -> np.ndarray:
     ----------
     t : the parameter; factors : 1 + t rho/c_i for all dimensions, 1 + rho t and 1 + c rho t included; y : zG - 1.
     """
-    angle = -np.angle(t)
+    angle = -np.angle(t.astype(np.complex128))
     image = 1 / t
     for factor in factors:
-        angle = angle + np.angle(factor)
+        angle = angle + np.angle(factor.astype(np.complex128))
         image = image * factor
-    # the image has the argument modulo 2 pi, accurately; the sum of angles only tells the turn
+    # the image has the argument modulo 2 pi to all its digits, which are needed where little noise leaves it almost
+    # real; the sum of angles only tells the turn
     turn = (angle > -0.5 * np.pi) & (angle < 1.5 * np.pi)
     result: np.ndarray = turn & (image.imag > 0) & (t.imag < 0) & (y.imag < 0)
     return result

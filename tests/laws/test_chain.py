@@ -236,6 +236,18 @@ def test_bad_parameters(arguments, message):
         GaussianChainPlusNoise(*arguments)
 
 
+def test_almost_no_noise():
+    """Noise of 1e-16: the law is that of the chain alone but next to 0; its upper edge against the product's closed form.
+
+    Two square factors and v → 0: free multiplicative square of Marchenko–Pastur, edge 27/4.
+    """
+    law = GaussianChainPlusNoise([1], 1, 1, Fraction(1, 10**16))
+    assert law.certificate.mass_error < 1e-11
+    assert law.support()[0][1] == pytest.approx(27 / 4, rel=1e-12)
+    rectangular = GaussianChainPlusNoise([Fraction(1, 2)], Fraction(4, 5), 1, Fraction(1, 10**16))
+    assert rectangular.certificate.mass_error < 1e-11
+
+
 def test_moment_beyond_the_floats():
     law = GaussianChainPlusNoise([0.001], 1, 1e200, 1e200)
     with pytest.raises(ParameterError, match="k = 5 is too large"):
