@@ -237,7 +237,7 @@ def test_bad_parameters(arguments, message):
 
 
 def test_almost_no_noise():
-    """Noise of 1e-16: the law is that of the chain alone but next to 0; its upper edge against the product's closed form.
+    """Noise of 1e-16: that of the chain alone but next to 0; the upper edge in the product's closed form.
 
     Two square factors and v → 0: free multiplicative square of Marchenko–Pastur, edge 27/4.
     """
