@@ -197,7 +197,7 @@ class EdgeAdaptedDensity:
 
     def _points(self, low: Any, high: Any, nodes: Array) -> Any:
         xi = 0.5 * (low + high)[:, None] + 0.5 * (high - low)[:, None] * nodes
-        return xi.reshape(-1).astype(getattr(self._solver, "precision", np.float64))
+        return xi.reshape(-1).astype(self._solver.precision)
 
     def _locate(self, edge: np.ndarray, xi: Any) -> Array:
         """x as a float."""
@@ -217,7 +217,7 @@ class EdgeAdaptedDensity:
     def _rounding(self, size: Array, low: Any, high: Any) -> Array:
         """What the last digit of xi moves the smooth factor by: no series can settle below that."""
         slope = size @ np.arange(ORDER) * ((low + high) / (high - low)).astype(np.float64)
-        return np.asarray(4 * float(np.finfo(getattr(self._solver, "precision", np.float64)).eps) * slope)
+        return np.asarray(4 * float(np.finfo(self._solver.precision).eps) * slope)
 
     def _check(self, edge: np.ndarray, low: Any, high: Any, values: Array, states: ComplexArray, limit: float) -> float:
         """Largest relative difference between the series and the equation solved anew between the nodes."""
