@@ -12,7 +12,9 @@ import numpy as np
 from gequiv import _checks
 from gequiv._checks import Array
 from gequiv.attention.linear_model import LinearModel
+from gequiv.attention.masks import Visibility, normalised_bias, normalised_mask
 from gequiv.attention.score import ScoreLinearModel, score_linear_model
+from gequiv.attention.weights import HeadWeights
 from gequiv.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attention:
-    r"""A head with random weights: A = row-softmax(β S), S = Q Kᵀ/√d_k with entries of variance one.
+    r"""A head with random weights: A = row-softmax(β S + b), S = Q Kᵀ/√d_k with entries of variance one.
 
     Parameters
     ----------
@@ -40,11 +42,21 @@ class Attention:
         A_ij = f(β S_ij)/Σ_k f(β S_ik), of which the exponential is the softmax. If the expression has a symbol named
         beta besides its variable, that is β and the variable is S_ij itself. f may vanish or be negative in places, but
         its mean under the Gaussian must be positive; where f < 0 the rows sum to one without being probabilities.
+    mask : which keys j row i sees; the others have A_ij = 0. With i' = i + n_k - n_q (the ends of queries and keys
+        are aligned): None or "none", all; "causal", j <= i'; "window:W", i' - W < j <= i'; "two-sided:W", |i' - j| < W;
+        "block:B", i' and j in the same of consecutive blocks of B; a boolean array (tokens, keys); or a function that
+        is called with arrays x = (i + 1/2)/n_q, a column, and y = (j + 1/2)/n_k, a row, and returns booleans. Every row
+        must see a key, for which "causal", "window:W" and "block:B" need keys >= tokens.
+    bias : b, added to β S before the softmax: None; an ALiBi slope above 0, b_ij = -slope |i' - j|; a function of an
+        array of integers i' - j, those that the mask allows; or an array (tokens, keys). Only without a score function.
+    weights : given weights in place of random ones; see `from_weights`, which makes such heads.
+
+    Functions compare by identity, arrays by content.
 
     Raises
     ------
-    ParameterError : a parameter is of the wrong kind or out of range, or two of them contradict each other; or the
-        score is not square-integrable, affine, or of a mean that is not positive.
+    ParameterError : a parameter is of the wrong kind or out of range, or two of them contradict each other; a row sees
+        no key; or the score is not square-integrable, affine, or of a mean that is not positive.
     CertificationError : the moments of the score could not be computed to nine digits.
 
     Source: Hayase, Collins, Karakida 2025 (arXiv 2510.06685).
@@ -57,6 +69,9 @@ class Attention:
     width: int | None = None
     covariance: tuple[float, ...] | None = None
     score: Any = None
+    mask: Any = None
+    bias: Any = None
+    weights: HeadWeights | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -71,8 +86,68 @@ class Attention:
             put("width", _checks.positive_integer("width", self.width))
         if self.covariance is not None:
             put("covariance", covariance_eigenvalues(self.covariance, self.width))
+        if self.weights is not None:
+            refuse_conflicts(self, self.weights)
         if self.score is not None:
             self.linear_model()  # refuses what has none
+        put("mask", normalised_mask(self.mask, self.tokens, self.columns))
+        put("bias", normalised_bias(self.bias, self.tokens, self.columns))
+        if self.bias is not None and self.score is not None:
+            raise ParameterError(
+                f"bias is added to scores under the exponential and needs score=None; got bias={self.bias!r} with "
+                f"score={self.score!r}"
+            )
+        visibility = Visibility(self.tokens, self.columns, self.mask, self.bias)
+        if self.mask is not None:
+            visibility.refuse_blind_rows()
+
+    @classmethod
+    def from_weights(
+        cls,
+        W_Q: Any,
+        W_K: Any,
+        *,
+        tokens: int,
+        keys: int | None = None,
+        covariance: Any = None,
+        mean: Any = None,
+        b_Q: Any = None,
+        b_K: Any = None,
+        scale: float | None = None,
+        mask: Any = None,
+        bias: Any = None,
+    ) -> Attention:
+        r"""A head of given weights on random tokens: scores (x_i W_Q + b_Q)·(x_j W_K + b_K) scale, x ~ N(mean, Σ).
+
+        Its ``beta`` is ||M||_F for M = scale Σ^{1/2} W_Q W_Kᵀ Σ^{1/2}, its ``head_dim`` and ``width`` are those of the
+        weights, and each draw draws tokens only: one set for queries and keys in self-attention, two in
+        cross-attention.
+
+        Parameters
+        ----------
+        W_Q, W_K : real arrays of shape (d, d_k).
+        tokens, keys, mask, bias : as for `Attention`.
+        covariance : Σ: None for the identity, d variances, or a symmetric positive semidefinite matrix of shape (d, d).
+        mean : of the tokens, shape (d,); None for zero.
+        b_Q, b_K : shape (d_k,); None for zero. Softmax does not see b_K.
+        scale : above 0; None for 1/√d_k.
+
+        Raises
+        ------
+        ParameterError : an array is of a wrong shape or not finite; the covariance is not symmetric or not positive
+            semidefinite; M vanishes; or as `Attention`.
+        """
+        weights = HeadWeights(W_Q, W_K, covariance, mean, b_Q, b_K, scale)
+        return cls(
+            tokens,
+            weights.head_dim,
+            weights.beta,
+            keys=keys,
+            width=weights.width,
+            mask=mask,
+            bias=bias,
+            weights=weights,
+        )
 
     # -- sizes --------------------------------------------------------------------------------------
 
@@ -100,6 +175,24 @@ class Attention:
         """Standard deviation of the entries of S: tr Σ/d, one without a covariance."""
         return 1.0 if self.covariance is None else float(np.mean(self.covariance))
 
+    @property
+    def inner_weights(self) -> Array | None:
+        """Squared singular values of M over their mean, d_k, descending (`from_weights`); None without weights."""
+        return None if self.weights is None else self.weights.inner_weights
+
+    @property
+    def visibility(self) -> Visibility | None:
+        """Which keys rows see and how a bias weights them; None if all rows see all keys alike."""
+        visibility = Visibility(self.tokens, self.columns, self.mask, self.bias)
+        return visibility if visibility.restricts else None
+
+    def mean_attention(self) -> Array:
+        """Ā, shape (tokens, keys): e^{b_ij} over its row sum where row i sees key j, 1/keys without mask and bias."""
+        visibility = self.visibility
+        if visibility is None:
+            return np.full((self.tokens, self.columns), 1 / self.columns)
+        return visibility.mean_rows(0, self.tokens)
+
     def linear_model(self) -> LinearModel | ScoreLinearModel:
         """Coefficient and noise variance of the equivalent linear model, see `LinearModel` and `ScoreLinearModel`.
 
@@ -121,19 +214,63 @@ class Attention:
         rescaled : the law of the squared singular values over e^{β²} - 1 instead, of mean one; it exists for every β.
         covariance : eigenvalues of the tokens' covariance, in place of ``Attention.covariance``.
 
+        Of given weights the law takes the sizes and β alone.
+
         Raises
         ------
-        ParameterError : the method is unknown or cannot serve a covariance; or beta is above 26.64 and the law is not
-            rescaled.
+        ParameterError : the head has a mask or a bias; the method is unknown or cannot serve a covariance; or beta is
+            above 26.64 and the law is not rescaled.
         CertificationError : the law could not be certified.
         """
         from gequiv.attention.limit import limit_law
 
+        if self.visibility is not None:
+            raise ParameterError(
+                "limit_law is the law of unmasked attention and needs mask=None and bias=None; got "
+                f"mask={self.mask!r}, bias={self.bias!r}. finite_law() serves masks and biases"
+            )
         head = self if covariance is None else dataclasses.replace(self, covariance=covariance)
         return limit_law(head, method, rescaled=rescaled)
 
+    def finite_law(
+        self,
+        *,
+        order: int | None = None,
+        norm_nodes: int | None = None,
+        cells: int | None = None,
+        inner_points: int | None = None,
+    ) -> Law:
+        r"""Law of the squared singular values of √n_k (A - Ā) at the head's own sizes, masks and biases included.
+
+        No limit in the head width is taken. The exponential is resolved into spherical harmonics
+        (`gequiv.attention.chaos`): degree ℓ acts as a product of Gaussian matrices of inner dimension D_ℓ up to
+        ℓ = L, as noise beyond; norms of queries and keys and the energies of rows over finitely many keys are
+        profiles (`gequiv.attention.row_energy`); a width enters through the spectrum of W_Q W_Kᵀ, expected or given
+        (`gequiv.attention.inner_weights`); masks and biases through Ā (`gequiv.attention.masks`). As all sizes grow in
+        proportion it tends to `limit_law`. Ā is uniform over the keys that a row may see, weighted by the bias.
+
+        Parameters
+        ----------
+        order : L; None for the least that leaves a remainder like noise, see `gequiv.attention.chaos.choose_order`.
+        norm_nodes : nodes of the norms of queries and of keys; None for the least that keep the moments of row norms.
+        cells : cells of positions, with a mask or bias; None for a number that the accuracy asks for.
+        inner_points : nodes of the weights of an inner space, 10 by default; only with a width or weights.
+
+        Returns
+        -------
+        A law with the methods of every law and ``outliers()``; see `gequiv.attention.finite`.
+
+        Raises
+        ------
+        ParameterError : a parameter is no positive integer; the head has a score function; or beta is above 26.64.
+        CertificationError : the law could not be certified; other numbers of nodes may help.
+        """
+        from gequiv.attention.finite import finite_law
+
+        return finite_law(self, order=order, norm_nodes=norm_nodes, cells=cells, inner_points=inner_points)
+
     def sample(self, rng: Any) -> Array:
-        """One attention matrix, shape (tokens, keys); its rows sum to one.
+        """One attention matrix, shape (tokens, keys); its rows sum to one, with exact zeros where the mask hides keys.
 
         Parameters
         ----------
@@ -142,24 +279,57 @@ class Attention:
         Raises
         ------
         ParameterError : rng is neither; or the number of covariance eigenvalues does not divide the width.
+        CertificationError : a row of the score function sums to nothing positive.
         """
         from gequiv.attention import ensemble
 
         return ensemble.draw_attention(self, _checks.generator(rng))
 
-    def spectrum(self, rng: Any) -> Array:
-        """Ascending squared singular values of √keys (A - 1/keys) of one draw, `tokens` of them.
+    def spectrum(self, rng: Any, centered: bool = True) -> Array:
+        """Ascending squared singular values of √keys (A - Ā) of one draw, `tokens` of them; Ā is `mean_attention`.
 
-        They are the eigenvalues of a Gram matrix: absolute errors are about 1e-15 of the largest. Where there are more
-        tokens than keys, the surplus values are exact zeros.
+        Without mask and bias they are the eigenvalues of a Gram matrix: absolute errors are about 1e-15 of the largest.
+        With either they are the squares of singular values, whose absolute errors are about 1e-15 of the largest: the
+        squares, which reach far below 1e-16 of the largest under a causal mask, have digits down to 1e-30 of it. Where
+        there are more tokens than keys, the surplus values are exact zeros.
+
+        Parameters
+        ----------
+        rng : as `sample`.
+        centered : False for those of √keys A itself, of which the largest is near keys without a mask.
 
         Raises
         ------
-        ParameterError : as `sample`.
+        ParameterError, CertificationError : as `sample`.
         """
         from gequiv.attention import ensemble
 
-        return ensemble.squared_singular_values(ensemble.centred(self.sample(rng)))
+        matrix = self.sample(rng)
+        visibility = self.visibility
+        if centered:
+            ensemble.centred(matrix, visibility)
+        else:
+            matrix *= np.sqrt(self.columns)
+        return ensemble.squared_singular_values(matrix, "gram" if visibility is None else "svd")
+
+
+def refuse_conflicts(head: Attention, weights: HeadWeights) -> None:
+    """Raise ParameterError where parameters contradict the weights."""
+    if not isinstance(weights, HeadWeights):
+        raise ParameterError(f"weights must be None or HeadWeights, see Attention.from_weights; got {weights!r}")
+    due = {
+        "head_dim": weights.head_dim,
+        "beta": weights.beta,
+        "width": weights.width,
+        "covariance": None,
+        "score": None,
+    }
+    for name, value in due.items():
+        if getattr(head, name) != value:
+            raise ParameterError(
+                f"{name} must be {value!r} with these weights, which fix it; got {getattr(head, name)!r}. "
+                "Attention.from_weights(W_Q, W_K, tokens=..., covariance=..., scale=...) sets it"
+            )
 
 
 def covariance_eigenvalues(values: Any, width: int | None) -> tuple[float, ...]:

@@ -18,16 +18,14 @@ from typing import Any
 import numpy as np
 
 from gequiv._checks import Array, ComplexArray
-from gequiv.dyson.chain_equation import ChainEquation, Status
+from gequiv.dyson.chain_equation import ChainEquation
+from gequiv.dyson.continuation import Status
+from gequiv.dyson.scan import EXTREME, AxisScan
 from gequiv.errors import CertificationError
 from gequiv.laws._edge_adapted import edge_list
 from gequiv.laws.multiprecision import DIGITS, multiprecision
 
-_PER_DECADE = 24
-_MISMATCH = 0.1
-_FINEST = 1e-6
 _TINY_ANGLE = 1e-9
-_EXTREME = "the parameters are too extreme; move them slightly, or bring the ratios closer to one"
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class _Exact:
             if abs(change) <= abs(sigma) * multiprecision().mpf(10) ** (5 - DIGITS):
                 break
         else:
-            raise CertificationError(f"an edge of the support could not be polished: {_EXTREME}")
+            raise CertificationError(f"an edge of the support could not be polished: {EXTREME}")
         tau = 1 / sigma
         first = second = 0
         for p, s in zip(poles, strengths, strict=True):
@@ -169,12 +167,12 @@ class _Exact:
             change = p["a"] / p["y1"] if hard else p["slope"] / p["curvature"]
             state = p["tau"]
             if not abs(change) < 0.5 * abs(here):
-                raise CertificationError(f"an edge of the support could not be polished: {_EXTREME}")
+                raise CertificationError(f"an edge of the support could not be polished: {EXTREME}")
             here -= change
             if abs(change) <= abs(here) * small:
                 break
         else:
-            raise CertificationError(f"an edge of the support could not be polished: {_EXTREME}")
+            raise CertificationError(f"an edge of the support could not be polished: {EXTREME}")
         p = self.point(here, state)
         z = mp(0) if hard else p["a"] * p["b"] / p["q"]
         location = float(z * self.scale)
@@ -219,65 +217,16 @@ def _array(values: Any) -> Any:
 # -- the support --------------------------------------------------------------------------------------
 
 
-class _Scan:
-    """Certified points of the real axis, ascending."""
+class _Scan(AxisScan):
+    """The scan of a chain's equation, and the folds between inside and outside."""
+
+    equation: ChainEquation
 
     def __init__(self, equation: ChainEquation) -> None:
-        self.equation = equation
         hard = equation.aspect == 1
         # the noise alone bounds the smallest singular value from below
         low = 1e-3 * equation.rest**2 if hard else 0.25 * equation.rest * (1 - np.sqrt(equation.c)) ** 2
-        high = 1.01 * equation.upper_bound
-        count = max(40, int(_PER_DECADE * np.log10(high / low)))
-        self.x, self.state, self.status, self.openness = self._solve(np.geomspace(low, high, count), None)
-        self._refine()
-
-    def _solve(self, x: Array, start: ComplexArray | None) -> tuple[Array, ComplexArray, np.ndarray, Array]:
-        found = self.equation._solve(x.astype(np.complex128), start)
-        good = found.status != Status.FAILED
-        x, state, status = x[good], found.unknowns[good], found.status[good]
-        openness = np.where(status == Status.INSIDE, self.equation.margin(found.z[good], state), 0.0)
-        return x, state, status, openness
-
-    def _refine(self) -> None:
-        for _ in range(30):
-            lower = self._suspicious()
-            if lower.size == 0:
-                break
-            if self.x.size > 20000:
-                raise CertificationError(f"the support could not be found: {_EXTREME}")
-            middle = np.sqrt(self.x[lower] * self.x[lower + 1])
-            x, state, status, openness = self._solve(middle, self.state[lower])
-            order = np.argsort(np.concatenate([self.x, x]), kind="stable")
-            self.x = np.concatenate([self.x, x])[order]
-            self.state = np.concatenate([self.state, state])[order]
-            self.status = np.concatenate([self.status, status])[order]
-            self.openness = np.concatenate([self.openness, openness])[order]
-            if x.size == 0:
-                break
-
-    def _suspicious(self) -> np.ndarray:
-        """Lower ends of the pairs between which something may hide."""
-        length = np.log(self.x[1:] / self.x[:-1])
-        with np.errstate(all="ignore"):
-            tangent = self.equation._tangent(self.x.astype(np.complex128), self.state)
-            jump = np.log(self.state[1:] / self.state[:-1])
-            jump = jump - 0.5 * (tangent[1:] + tangent[:-1]) * length[:, None]
-            mismatch = np.abs(jump).max(axis=1)
-        same = self.status[1:] == self.status[:-1]
-        pairs = same & ~(mismatch <= _MISMATCH) & (length > _FINEST)
-        o = self.openness
-        dip = np.zeros(o.size, dtype=bool)
-        inside = self.status == Status.INSIDE
-        dip[1:-1] = inside[1:-1] & inside[:-2] & inside[2:] & (o[1:-1] <= o[:-2]) & (o[1:-1] <= o[2:])
-        dip[1:-1] &= o[1:-1] < 0.95 * np.maximum(o[:-2], o[2:])
-        pairs |= (dip[1:] | dip[:-1]) & (length > 1e-3 * _FINEST)
-        return np.flatnonzero(pairs)
-
-    def brackets(self) -> list[tuple[int, int]]:
-        """(inside, outside) neighbours, ascending."""
-        change = np.flatnonzero(self.status[1:] != self.status[:-1])
-        return [(int(k), int(k + 1)) if self.status[k] == Status.INSIDE else (int(k + 1), int(k)) for k in change]
+        super().__init__(equation, low, 1.01 * equation.upper_bound)
 
     def fold(self, exact: _Exact, inside: int, outside: int) -> Fold:
         """The edge between two neighbours: bisection until multiprecision Newton finds it there."""
@@ -301,7 +250,7 @@ class _Scan:
             low, high = min(x_in, x_out) * (1 - slack), max(x_in, x_out) * (1 + slack)
             if low <= fold.z <= high and fold.certain:
                 return fold
-        raise CertificationError(f"the edge of the support near {x_in!r} (in units of the mean) was lost: {_EXTREME}")
+        raise CertificationError(f"the edge of the support near {x_in!r} (in units of the mean) was lost: {EXTREME}")
 
     def _pivot(self, state: ComplexArray) -> int:
         """The group whose τ fixes t best."""
@@ -323,13 +272,13 @@ def find_support(equation: ChainEquation) -> tuple[list[tuple[float, float]], li
         x = -1e-6 * equation.rest**2
         found = equation._solve(np.array([x], dtype=np.complex128), None)
         if found.status[0] == Status.FAILED:
-            raise CertificationError(f"the hard edge at 0 could not be found: {_EXTREME}")
+            raise CertificationError(f"the hard edge at 0 could not be found: {EXTREME}")
         state = found.unknowns[0]
         folds.insert(0, exact.fold(state[1:].real, scan._pivot(state), float(state[0].real), hard=True))
     right_ends = scan.status[0] == (Status.INSIDE if hard else Status.OUTSIDE) and scan.status[-1] == Status.OUTSIDE
     ends = [fold.location for fold in folds]
     if not right_ends or len(ends) % 2 or len(ends) == 0 or any(a >= b for a, b in itertools.pairwise(ends)):
-        raise CertificationError(f"the edges {ends} of the support do not alternate: {_EXTREME}")
+        raise CertificationError(f"the edges {ends} of the support do not alternate: {EXTREME}")
     intervals = list(zip(ends[::2], ends[1::2], strict=True))
     exponents = [(-1 if hard and k == 0 else 1, 1) for k in range(len(intervals))]
     return intervals, exponents, folds
@@ -398,7 +347,7 @@ class LocalSolver:
         nothing, zero = np.zeros((1, len(equation.groups)), dtype=np.complex128), np.zeros(1, dtype=np.complex128)
         self._curvature = [float(self._expand(fold, zero, nothing)[0].real[0]) for fold in self.folds]
         if any(w * c >= 0 for w, c in zip(self.widths, self._curvature, strict=True)):
-            raise CertificationError(f"an edge of the support bends the wrong way: {_EXTREME}")
+            raise CertificationError(f"an edge of the support bends the wrong way: {EXTREME}")
 
     # -- expansion ------------------------------------------------------------------------------------
 
@@ -547,7 +496,7 @@ class LocalSolver:
             inside = found.status == Status.INSIDE
             if not inside.all():
                 where = float(x[lost[~inside]][0])
-                raise CertificationError(f"no certified solution at x = {where!r} (in units of the mean): {_EXTREME}")
+                raise CertificationError(f"no certified solution at x = {where!r} (in units of the mean): {EXTREME}")
             begin, moved = self._from_state(edge, found.unknowns)
             delta[lost], shifts[lost], y[lost], step[lost], fine[lost] = self._newton(edge, offset[lost], begin, moved)
             fine[lost] &= self._physical(edge, x[lost], xi[lost], delta[lost], shifts[lost], y[lost])
@@ -587,7 +536,7 @@ class LocalSolver:
         left[chosen] = False
         if left.any():
             raise CertificationError(
-                f"no certified solution at x = {float(x[left][0])!r} (in units of the mean): {_EXTREME}"
+                f"no certified solution at x = {float(x[left][0])!r} (in units of the mean): {EXTREME}"
             )
 
     def _cancellation(self, edge: int, delta: ComplexArray, shifts: ComplexArray, y: ComplexArray) -> Array:

@@ -43,7 +43,6 @@ equation, half-planes); Earle and Hamilton 1970 (uniqueness); Belinschi, Mai, Sp
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -54,6 +53,7 @@ import numpy as np
 
 from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
+from gequiv.dyson.continuation import Continuation, Status
 from gequiv.errors import CertificationError, ParameterError
 
 if TYPE_CHECKING:
@@ -64,19 +64,6 @@ _STRICT = 1e-9  # an angle to the real axis that rounding cannot imitate
 _RESIDUAL = 1e-9
 _STEP = 1e-10
 _SENSITIVE = 1e6  # largest d log(unknowns)/d log z: beyond it rounding z alone leaves less than ten digits
-
-
-class Status(enum.IntEnum):
-    """What a point of a solution is certified to be."""
-
-    UPPER = 0
-    """Im z > 0."""
-    INSIDE = 1
-    """z real, inside the support: -Im G/π is the density."""
-    OUTSIDE = 2
-    """z real, off the support: G is real."""
-    FAILED = 3
-    """Nothing certified; the value is NaN."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +135,7 @@ class LayerGroup:
         return first, second
 
 
-class ChainEquation:
+class ChainEquation(Continuation):
     """The Dyson equation of Y = (√s S + √v Z)/√n; see the module's text.
 
     Parameters
@@ -206,6 +193,7 @@ class ChainEquation:
             _group(ratio, self.share, spectrum, self._order.count(number))
             for number, (ratio, spectrum) in enumerate(kinds)
         )
+        self.width = 1 + len(self.groups)
         self._counts = np.array([g.count for g in self.groups], dtype=np.float64)
         self.upper_bound = self._upper_bound()
         """No eigenvalue lies above this number, in units of the mean: product of the factors' norms."""
@@ -261,11 +249,9 @@ class ChainEquation:
         unknowns = None
         if start is not None:
             unknowns = _checks.complex_array("start", start)
-            if unknowns.shape != (*points.shape, 1 + len(self.groups)):
-                raise ParameterError(
-                    f"start must have the shape {(*points.shape, 1 + len(self.groups))}; got {unknowns.shape}"
-                )
-            unknowns = unknowns.reshape(flat.size, 1 + len(self.groups))
+            if unknowns.shape != (*points.shape, self.width):
+                raise ParameterError(f"start must have the shape {(*points.shape, self.width)}; got {unknowns.shape}")
+            unknowns = unknowns.reshape(flat.size, self.width)
         found = self._solve(flat, unknowns)
         with np.errstate(all="ignore"):  # next to an edge the last digit of z moves the solution visibly
             sensitive = ~(np.abs(self._tangent(flat, found.unknowns)).max(axis=1) < _SENSITIVE)
@@ -287,7 +273,7 @@ class ChainEquation:
             found.residual.reshape(shape),
             found.step.reshape(shape),
             found.iterations.reshape(shape),
-            np.where(failed[:, None], complex(np.nan, np.nan), found.unknowns).reshape(*shape, 1 + len(self.groups)),
+            np.where(failed[:, None], complex(np.nan, np.nan), found.unknowns).reshape(*shape, self.width),
         )
 
     def certify(self, z: Any, unknowns: Any) -> np.ndarray:
@@ -298,73 +284,14 @@ class ChainEquation:
         z, unknowns : as in `solve` and `ChainSolution`.
         """
         points = _checks.complex_array("z", z)
-        state = np.asarray(unknowns, dtype=np.complex128).reshape(points.size, 1 + len(self.groups))
+        state = np.asarray(unknowns, dtype=np.complex128).reshape(points.size, self.width)
         flat = points.reshape(-1) / self.scale
         with np.errstate(all="ignore"):
             residual, step = self._residual(flat, state)
             return self._status(flat, state, residual, step)[0].reshape(points.shape)
 
-    def _solve(self, z: ComplexArray, start: ComplexArray | None) -> _Work:
-        """`solve` in units of the mean on flat arrays."""
-        work = _Work.empty(z, 1 + len(self.groups))
-        with np.errstate(all="ignore"):  # points that run away are caught by the certificate
-            if start is not None:
-                self._attempt(work, np.arange(z.size), start)
-            far = np.flatnonzero((work.status == Status.FAILED) & (np.abs(z) > 4 * self.upper_bound))
-            self._attempt(work, far, self._asymptotic(z[far]))
-            self._descend(work, np.flatnonzero(work.status == Status.FAILED))
-        return work
-
     def _asymptotic(self, z: ComplexArray) -> ComplexArray:
-        return np.repeat((1 / z)[:, None], 1 + len(self.groups), axis=1)
-
-    def _attempt(self, work: _Work, index: np.ndarray, start: ComplexArray) -> None:
-        if index.size == 0:
-            return
-        state, iterations = self._newton(work.z[index], start)
-        residual, step = self._residual(work.z[index], state)
-        status, state = self._status(work.z[index], state, residual, step)
-        work.put(index, state, status, residual, step, iterations)
-
-    def _descend(self, work: _Work, index: np.ndarray) -> None:
-        """Continuation in Im z, adaptive for each point."""
-        if index.size == 0:
-            return
-        target = work.z[index]
-        height = np.maximum(4 * self.upper_bound, np.abs(target))
-        state = self._asymptotic(target.real + 1j * height)
-        state, iterations = self._newton(target.real + 1j * height, state)
-        work.iterations[index] += iterations
-        factor = np.full(index.size, 0.3)
-        active = np.arange(index.size)
-        for _ in range(400):
-            if active.size == 0:
-                break
-            z0 = target[active].real + 1j * height[active]
-            lowest = target[active].imag
-            following = height[active] * factor[active]
-            last = (following <= lowest) | (following < 1e-7 * np.abs(target[active]))
-            following = np.where(last, lowest, following)
-            z1 = target[active].real + 1j * following
-            guess = state[active] * np.exp(self._tangent(z0, state[active]) * np.log(z1 / z0)[:, None])
-            new, iterations = self._newton(z1, guess, np.where(last, 1e-15, 1e-6))
-            residual, step = self._residual(z1, new)
-            status, new = self._status(z1, new, residual, step)
-            work.iterations[index[active]] += iterations
-            good = status != Status.FAILED
-            done = good & last
-            if done.any():
-                chosen = active[done]
-                work.put(
-                    index[chosen], new[done], status[done], residual[done], step[done], np.zeros(chosen.size, dtype=int)
-                )
-            moved = active[good]
-            state[moved], height[moved] = new[good], following[good]
-            factor[moved] = np.maximum(1e-3, factor[moved] ** np.where(iterations[good] <= 4, 2.0, 1.2))
-            lost = active[~good]
-            # a last jump that was too long is tried again from further down
-            factor[lost] = factor[lost] ** 0.4
-            active = active[~done & (factor[active] < 1 - 1e-4) & (height[active] > 1e-30 * np.abs(target[active]))]
+        return np.repeat((1 / z)[:, None], self.width, axis=1)
 
     # -- the equations ------------------------------------------------------------------------------
 
@@ -392,7 +319,7 @@ class ChainEquation:
             alpha[:, number] = slope / ratio
             r[:, number] = 1 - t / (state[:, 1 + number] * ratio)
         by_q = z * q - (1 + self.c + 2 * self.c * y) * self.rest * q
-        slopes = np.empty((z.size, 1 + len(self.groups)), dtype=np.complex128)
+        slopes = np.empty((z.size, self.width), dtype=np.complex128)
         slopes[:, 0] = (1 - self._counts.sum()) * by_q - (1 + self.c + 2 * self.c * y) * self.share * t
         slopes[:, 1:] = self._counts * by_q[:, None]
         return alpha, r, slopes, z * q - (1 + y) * (1 + self.c * y), z * q
@@ -417,27 +344,9 @@ class ChainEquation:
         result[rows, 1 + pivot] = step_p
         return result
 
-    def _newton(
-        self, z: ComplexArray, start: ComplexArray, enough: Array | float = 1e-15
-    ) -> tuple[ComplexArray, np.ndarray]:
-        """Solutions and iterations; `enough` is the relative step after which to stop (its square is the error)."""
-        state = start.copy()
-        iterations = np.zeros(z.size, dtype=int)
-        active = np.arange(z.size)
-        before = np.full(z.size, np.inf)
-        enough = np.broadcast_to(enough, z.shape)
-        for _ in range(30):
-            alpha, r, slopes, main, _ = self._linearise(z[active], state[active])
-            change = self._eliminate(alpha, r, slopes, main)
-            size = np.abs(change).max(axis=1)
-            state[active] *= np.exp(change * np.minimum(1, 1 / np.maximum(size, 1e-300))[:, None])
-            iterations[active] += 1
-            settled = (size < enough[active]) | ((size < 1e-9) & (size > 0.2 * before[active])) | ~np.isfinite(size)
-            before[active] = size
-            active = active[~settled]
-            if active.size == 0:
-                break
-        return state, iterations
+    def _change(self, z: ComplexArray, state: ComplexArray) -> ComplexArray:
+        alpha, r, slopes, main, _ = self._linearise(z, state)
+        return self._eliminate(alpha, r, slopes, main)
 
     def _residual(self, z: ComplexArray, state: ComplexArray) -> tuple[Array, Array]:
         """Largest relative residual, and the Newton step that is left."""
@@ -527,44 +436,6 @@ class ChainEquation:
             state = state.copy()
             state[close[good]] = unknowns[good]
         return status, state
-
-
-@dataclass
-class _Work:
-    """Results under construction, in units of the mean."""
-
-    z: ComplexArray
-    unknowns: ComplexArray
-    status: np.ndarray
-    residual: Array
-    step: Array
-    iterations: np.ndarray
-
-    @classmethod
-    def empty(cls, z: ComplexArray, width: int) -> _Work:
-        return cls(
-            z,
-            np.full((z.size, width), complex(1, -1)),
-            np.full(z.size, int(Status.FAILED)),
-            np.full(z.size, np.inf),
-            np.full(z.size, np.inf),
-            np.zeros(z.size, dtype=int),
-        )
-
-    def put(
-        self,
-        index: np.ndarray,
-        unknowns: ComplexArray,
-        status: np.ndarray,
-        residual: Array,
-        step: Array,
-        iterations: np.ndarray,
-    ) -> None:
-        self.iterations[index] += iterations
-        good = status != Status.FAILED
-        chosen = index[good]
-        self.unknowns[chosen], self.status[chosen] = unknowns[good], status[good]
-        self.residual[chosen], self.step[chosen] = residual[good], step[good]
 
 
 def _sequence(name: str, value: Any) -> list[Any]:

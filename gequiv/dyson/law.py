@@ -2,30 +2,21 @@ r"""The law of a weighted chain of Gaussian factors plus Gaussian noise, from it
 
 from __future__ import annotations
 
-import itertools
-import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from gequiv._checks import ComplexArray
 from gequiv.dyson._chain_edges import LocalSolver, find_support
 from gequiv.dyson._chain_moments import chain_moment
-from gequiv.dyson.chain_equation import ChainEquation, Status
-from gequiv.errors import CertificationError
-from gequiv.laws._edge_adapted import EdgeAdaptedDensity
-from gequiv.laws.base import Certificate
-from gequiv.laws.stored import StoredLaw
+from gequiv.dyson._solved import SolvedLaw
+from gequiv.dyson.chain_equation import ChainEquation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MASS_LIMIT = 1e-9
 _TOLERANCES = (1e-13, 1e-12)  # the second where widely spread scales leave more rounding in the density
 
 
-class WeightedChainPlusNoise(StoredLaw):
+class WeightedChainPlusNoise(SolvedLaw):
     r"""Law of Y Yᵀ for Y = (√s S + √v Z)/√n, S a chain of Gaussian factors with deterministic weights between them.
 
     Model and equation are in the text of `gequiv.dyson.chain_equation`. Mean s + v; the continuous part has mass
@@ -58,13 +49,15 @@ class WeightedChainPlusNoise(StoredLaw):
     1.7
     """
 
+    equation: ChainEquation
+
     def __init__(self, inner: Sequence[Any], weights: Sequence[Any], aspect: Any, signal: Any, noise: Any) -> None:
         self._arguments = (inner, weights, aspect, signal, noise)
         self.equation = ChainEquation(inner, weights, aspect, signal, noise)
         self.scale = self.equation.scale
         self._intervals, exponents, folds = find_support(self.equation)
         self._local = LocalSolver(self.equation, self._intervals, exponents, folds)
-        self._density = self._store(exponents)
+        self._density = self._store(exponents, self._local.residues, _TOLERANCES)
         self._atom = float(max(Fraction(0), 1 - 1 / self.equation.aspect))
         self.certificate = self._certify()
 
@@ -74,40 +67,6 @@ class WeightedChainPlusNoise(StoredLaw):
     def __repr__(self) -> str:
         return repr(self.equation).replace("ChainEquation", type(self).__name__)
 
-    def _store(self, exponents: list[tuple[int, int]]) -> EdgeAdaptedDensity:
-        def build(tolerance: float) -> EdgeAdaptedDensity:
-            solver = self._local
-            return EdgeAdaptedDensity(self._intervals, exponents, solver, tolerance=tolerance, residues=solver.residues)
-
-        try:
-            return build(_TOLERANCES[0])
-        except CertificationError:
-            return build(_TOLERANCES[1])
-
-    def _certify(self) -> Certificate:
-        error = float(abs(self._density.total_mass + self._atom - 1))
-        if not error <= _MASS_LIMIT:
-            raise CertificationError(
-                f"{self!r}: the mass of the intervals {self._intervals} and of the atom misses 1 by {error:.1e}, where "
-                f"{_MASS_LIMIT:.0e} is allowed: move the parameters slightly"
-            )
-        pairs = list(itertools.pairwise(self._intervals))
-        gaps = np.array([math.sqrt(below[1] * above[0]) for below, above in pairs] + [2 * self._intervals[-1][1]])
-        status = self.equation.solve(gaps, on_failure="status").status
-        if not (status == Status.OUTSIDE).all():
-            where = float(gaps[status != Status.OUTSIDE][0])
-            raise CertificationError(
-                f"{self!r}: {where!r} should lie in a gap of the support, but the Dyson equation has no real solution "
-                "there: move the parameters slightly"
-            )
-        return Certificate(
-            mass_error=error,
-            density_error=self._density.check,
-            residual=self._local.worst_step,
-            half_plane=self._local.margin,
-            nodes=self._density.nodes,
-        )
-
     def _scaled_moment(self, k: int) -> float:
         r"""From power series in multiprecision.
 
@@ -116,21 +75,3 @@ class WeightedChainPlusNoise(StoredLaw):
         m_k = 1/k · [w^{k-1}] C'(w) ((1+C)(1+cC))^k. The working precision is raised until the digits agree.
         """
         return chain_moment(self.equation, k)
-
-    def _cauchy(self, z: ComplexArray) -> ComplexArray:
-        result = np.zeros_like(z)
-        zero = z == 0
-        finite = np.isfinite(z) & ~zero
-        if zero.any():  # 0 lies left of the support: G is analytic there
-            result[zero] = self._at_zero() / self.scale
-        point = z[finite] / self.scale
-        below = point.imag < 0
-        value = self._local.cauchy(np.where(below, point.conj(), point))
-        result[finite] = np.where(below, value.conj(), value) / self.scale
-        return result
-
-    def _at_zero(self) -> float:
-        """G(0) = -∫ρ(x)/x dx by the mean of G over a circle around 0 that misses the support."""
-        radius = 0.5 * self._intervals[0][0] / self.scale
-        angles = np.pi * (np.arange(32) + 0.5) / 32
-        return float(self._local.cauchy(radius * np.exp(1j * angles)).real.mean())
