@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from gequiv._checks import Array
 from gequiv.attention.inner_weights import norm_nodes
@@ -48,7 +48,8 @@ def log_harmonics(dimension: float, degree: int) -> float:
     if dimension <= 1:
         return -math.inf
     d, k = dimension, degree
-    return math.log(2 * k + d - 2) - math.log(k + d - 2) + float(gammaln(k + d - 1) - gammaln(k + 1) - gammaln(d - 1))
+    factors = (d - 2 + np.arange(1, k + 1)) / np.arange(1, k + 1)
+    return math.log(2 * k + d - 2) - math.log(k + d - 2) + float(np.log(factors).sum())
 
 
 def log_weights(dimension: float, kappa: Any, degrees: range) -> Array:
@@ -57,7 +58,7 @@ def log_weights(dimension: float, kappa: Any, degrees: range) -> Array:
     result = np.empty((len(degrees), *kappa.shape))
     nu = dimension / 2 - 1
     for row, degree in enumerate(degrees):
-        rest = gammaln(nu + 1) - gammaln(nu + degree + 1) + log_0f1(nu + degree + 1, kappa**2 / 4)
+        rest = log_0f1(nu + degree + 1, kappa**2 / 4) - float(np.log(nu + np.arange(1, degree + 1)).sum())
         result[row] = degree * np.log(kappa / 2) + rest + 0.5 * log_harmonics(dimension, degree)
     return result
 

@@ -7,32 +7,74 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gequiv import _checks
 from gequiv._checks import Array
 from gequiv.attention.head_model import HeadModel, head_model
+from gequiv.attention.masked import masked_models
 from gequiv.attention.outliers import Outlier, find_outliers
 from gequiv.dyson import Component, ProfileLaw
+from gequiv.dyson.positioned_law import PositionedLaw
 from gequiv.laws.base import Law
 
 if TYPE_CHECKING:
     from gequiv.attention.parameters import Attention
 
+_FEWEST_CELLS = 24
 
-class FiniteLaw(ProfileLaw):
-    r"""The law of the squared singular values of √keys (A - Ā) at the head's own size, without a mask.
 
-    The chaos-resolved, profiled Gaussian equivalent: see `gequiv.attention.chaos` (degrees and norms),
-    `gequiv.attention.row_energy` (finitely many keys) and `gequiv.dyson.profile` (the equation).
+class HeadLaw(Law):
+    """What the finite-size laws of a head have beyond other laws.
 
     Attributes
     ----------
     head : the `Attention`.
     order : L, the highest chaos degree that is a component of its own.
-    norm_nodes : number of nodes of the norms.
+    norm_nodes : number of nodes of the query norms.
+    """
+
+    head: Attention
+    order: int
+    norm_nodes: int
+
+    def outliers(self) -> list[Outlier]:
+        """Expected squared singular values outside the bulk, largest first, and whether each is visible.
+
+        - the Perron value, of √keys A itself: A - Ā does not have it;
+        - the column direction 1vᵀ, v_j = expected column sum less one: keys of large norm are looked at by all rows. It
+          is in A - Ā; centring the columns as well removes it. It may lie in a gap of the bulk.
+
+        Sources: Baik, Ben Arous, Péché 2005; Benaych-Georges, Nadakuditi 2012.
+        """
+        raise NotImplementedError
+
+    def edge_scale(self) -> float:
+        r"""Scale of the fluctuations of the largest bulk value: :math:`(\pi a\,n_q)^{-2/3}`, ρ(x) ≈ a √(edge - x).
+
+        The largest eigenvalue of such a bulk is at edge + scale × a Tracy–Widom variable (β = 1: mean -1.21, standard
+        deviation 1.27).
+        """
+        edge = self.support()[-1][1]
+        step = 1e-6 * edge
+        slope = float(self.pdf(edge - step)) / math.sqrt(step)
+        return float((math.pi * slope * self.head.tokens) ** (-2 / 3))
+
+    def _describe(self, head: Attention, model: HeadModel) -> None:
+        self.head, self._model = head, model
+        self.order, self.norm_nodes = model.order, model.norm_nodes
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.head!r}, order={self.order}, norm_nodes={self.norm_nodes})"
+
+
+class FiniteLaw(HeadLaw, ProfileLaw):
+    r"""The law of the squared singular values of √keys (A - Ā) at the head's own size, without a mask.
+
+    The chaos-resolved, profiled Gaussian equivalent: see `gequiv.attention.chaos` (degrees and norms),
+    `gequiv.attention.row_energy` (finitely many keys) and `gequiv.dyson.profile` (the equation).
     """
 
     def __init__(self, head: Attention, model: HeadModel) -> None:
-        self.head, self._model = head, model
-        self.order, self.norm_nodes = model.order, model.norm_nodes
+        self._describe(head, model)
         keys = head.columns
         energies, level = model.energies(keys), model.mean_energy(keys)
         count = energies.nodes.size
@@ -57,39 +99,55 @@ class FiniteLaw(ProfileLaw):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.head, self._model)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.head!r}, order={self.order}, norm_nodes={self.norm_nodes})"
-
     def outliers(self) -> list[Outlier]:
-        """Expected squared singular values outside the bulk, largest first, and whether each is visible.
-
-        - the Perron value, of √keys A itself: A - Ā does not have it;
-        - the column direction 1vᵀ, v_j = expected column sum less one: keys of large norm are looked at by all rows. It
-          is in A - Ā; centring the columns as well removes it.
-
-        Sources: Baik, Ben Arous, Péché 2005; Benaych-Georges, Nadakuditi 2012.
-        """
-        edge = self.support()[-1][1]
-        keys = self.head.columns
         ones = np.ones((len(self._mean), 1))
-        found = find_outliers(self._resolvents, self._mean, keys, edge, "Perron value of A", ones)[:1]
-        found += find_outliers(self._resolvents, self._mean, keys, edge, "column direction")
+        keys = self.head.columns
+        intervals = self.support()
+        found = find_outliers(self._resolvents, self._mean, keys, intervals, "Perron value of A", ones)[:1]
+        found += find_outliers(self._resolvents, self._mean, keys, intervals, "column direction")
         return sorted(found, key=lambda outlier: -outlier.location)
 
-    def edge_scale(self) -> float:
-        r"""Scale of the fluctuations of the largest bulk value: :math:`(\pi a\,n_q)^{-2/3}`, ρ(x) ≈ a √(edge - x).
-
-        The largest eigenvalue of such a bulk is at edge + scale × a Tracy–Widom variable (β = 1: mean -1.21, standard
-        deviation 1.27).
-        """
-        edge = self.support()[-1][1]
-        step = 1e-6 * edge
-        slope = float(self.pdf(edge - step)) / math.sqrt(step)
-        return float((math.pi * slope * self.head.tokens) ** (-2 / 3))
+    outliers.__doc__ = HeadLaw.outliers.__doc__
 
     def _resolvents(self, x: float) -> tuple[Array, Array]:
         found = self.equation.solve(complex(x))
         return self.equation.rows * found.rows.real, self.equation.columns * found.columns.real
+
+
+class MaskedFiniteLaw(HeadLaw, PositionedLaw):
+    r"""The law of the squared singular values of √keys (A - Ā) at the head's own size, with a mask or a bias.
+
+    As `FiniteLaw`, on positions: see `gequiv.attention.masked` and `gequiv.dyson.positions`. A causal law has a heavy
+    right tail, :math:`\rho(x) \sim v/x^2` (row i has norm² near v n/i), up to the first rows, and a left tail whose
+    mass falls as 1/log(1/x) only.
+    """
+
+    def __init__(self, head: Attention, model: HeadModel, cells: int | None) -> None:
+        self._describe(head, model)
+        visibility = head.visibility
+        assert visibility is not None
+        models = masked_models(visibility, model, cells)
+        self._averages = models[-2].averages
+        super().__init__([masked.equation for masked in models])
+
+    __repr__ = HeadLaw.__repr__
+
+    def outliers(self) -> list[Outlier]:
+        equation, averages = self._equations[-2], self._averages
+        count = equation.row_shares.size // self._model.rows.size
+        mean = np.repeat(self._model.mean, count, axis=0)
+        edge = [self.support()[-1]]
+        keys = self.head.columns
+        found = find_outliers(self._resolvents, np.kron(averages, 1 + mean), keys, edge, "Perron value of A")[:1]
+        found += find_outliers(self._resolvents, np.kron(averages, mean), keys, edge, "column direction")
+        return sorted(found, key=lambda outlier: -outlier.location)
+
+    outliers.__doc__ = HeadLaw.outliers.__doc__
+
+    def _resolvents(self, x: float) -> tuple[Array, Array]:
+        equation, logs = self._right_of_support(x)
+        g, h = equation.split(np.exp(logs))
+        return (equation.row_widths * g[0].real).ravel(), (equation.column_widths * h[0].real).ravel()
 
 
 def finite_law(
@@ -99,8 +157,11 @@ def finite_law(
     norm_nodes: int | None = None,
     cells: int | None = None,
     inner_points: int | None = None,
-) -> Law:
+) -> HeadLaw:
     """The law that `Attention.finite_law` describes."""
+    if cells is not None:
+        cells = _checks.positive_integer("cells", cells, minimum=_FEWEST_CELLS)
     model = head_model(head, order, norm_nodes, inner_points)
-    del cells
-    return FiniteLaw(head, model)
+    if head.visibility is None:
+        return FiniteLaw(head, model)
+    return MaskedFiniteLaw(head, model, cells)

@@ -28,6 +28,7 @@ _RANK = 1e-3  # what a core has beyond it, relative to its largest singular valu
 _BIAS_NODES = 5
 _LEAST_BIAS = 1e-6
 _RELEVANT = 0.01
+_FLATTEST = 1e-3  # of the mean energy, that of a typical row: below, a few rows have it all
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,7 @@ class HeadModel:
     spread : whether the spread of that energy matters.
     beta : β, with a column bias √(β² + its variance): what one row's scores have for standard deviation.
     inner_points : nodes of an inner space.
+    keys : number of keys.
     """
 
     rows: Array
@@ -65,6 +67,7 @@ class HeadModel:
     spread: bool
     beta: float
     inner_points: int
+    keys: int
 
     @property
     def order(self) -> int:
@@ -94,8 +97,8 @@ def head_model(
 
     Raises
     ------
-    ParameterError : order, norm_nodes or inner_points is no positive integer; or the head has a score function; or beta
-        is above 26.64.
+    ParameterError : order, norm_nodes or inner_points is no positive integer; or the head has a score function; or it
+        has a single inner direction; or beta is too large for the number of keys.
     """
     if head.score is not None:
         raise ParameterError(
@@ -130,9 +133,20 @@ def head_model(
         size = sizes[number] if number < len(sizes) else math.exp(min(logs[number], 300.0))
         if size > 0:
             degrees.append(Degree(number + 1, core, size, measures[number] if number < len(measures) else None))
+    if dimension <= 1:
+        raise ParameterError(
+            "head_dim must be at least 2 for finite_law, in effective directions too; got "
+            f"head_dim={head.head_dim!r} with {dimension:.3g} of them: nothing of the exponential is like noise"
+        )
     explained = chaos.explained_degrees(dimension, keys)
     left = max(1 - sum(d.dimension for d in degrees[:explained]) / keys, float(found.shares[explained:].sum()), 0.0)
     energies = energy_nodes(beta, explained, keys)
+    noisy = np.isfinite(noise).all() and (noise > 0).all()
+    if not (noisy and energies.nodes[0] > _FLATTEST and mean_energy(beta, keys) > 0):
+        raise ParameterError(
+            f"beta must be smaller for finite_law of rows over {keys} keys, whose energy lies in single entries; "
+            f"got {beta!r}"
+        )
     return HeadModel(
         found.rows,
         columns,
@@ -143,6 +157,7 @@ def head_model(
         left * float(energies.shares @ np.abs(energies.nodes - 1)) > _RELEVANT,
         math.sqrt(beta**2 + bias_variance),
         points,
+        keys,
     )
 
 

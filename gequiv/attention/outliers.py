@@ -13,6 +13,7 @@ has an eigenvalue one. Its eigenvalues fall with x, so that one lies outside exa
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from gequiv._checks import Array
 from gequiv.errors import CertificationError
 
 _FARTHEST = 1e12
+_IN_GAP = 16  # points of a gap at which the determinant's sign is looked at
 
 
 class Outlier(tuple[float, bool]):
@@ -34,7 +36,8 @@ class Outlier(tuple[float, bool]):
         bulk where it is not visible.
     visible : whether it lies outside the bulk.
     origin : which direction it belongs to.
-    strength : eigenvalue of K at the right edge of the bulk; visible means above one.
+    strength : eigenvalue of K at the right edge of the bulk; above one, it lies outside. One below one may still lie in
+        a gap.
     """
 
     origin: str
@@ -71,40 +74,59 @@ class Resolvents(Protocol):
 
 
 def find_outliers(
-    resolvents: Resolvents, part: Array, columns: float, edge: float, origin: str, constant: Array | None = None
+    resolvents: Resolvents,
+    part: Array,
+    columns: float,
+    intervals: list[tuple[float, float]],
+    origin: str,
+    constant: Array | None = None,
 ) -> list[Outlier]:
-    """Outliers of one deterministic part E, largest first, and the strongest of its directions that stay inside.
+    """Outliers of one deterministic part E, largest first; if none is visible, its strongest direction at the edge.
 
     Parameters
     ----------
     resolvents : of the bulk.
     part : E, shape (row cells, column cells).
     columns : n.
-    edge : right edge of the bulk.
+    intervals : the support of the bulk; gaps between its intervals are searched too.
     origin : name of the direction.
     constant : (row cells, k) vectors u to be added as Σ u_k v_kᵀ/√n with v_k in the kernel of the bulk, for which h is
         one: for rows of A, which sum to one, u = v = 1.
     """
 
-    def eigenvalues(x: float) -> Array:
+    def sides(x: float) -> tuple[Array, Array]:
         g, h = resolvents(x)
-        sides = part * np.sqrt(h)
-        matrix = np.sqrt(g)[:, None] * (sides if constant is None else np.hstack([constant, sides]))
-        return np.asarray(columns * np.linalg.svd(matrix, compute_uv=False) ** 2, dtype=np.float64)
+        columns_h = np.ones(0) if constant is None else np.ones(constant.shape[1])
+        whole = part if constant is None else np.hstack([constant, part])
+        return g, columns * (whole * np.concatenate([columns_h, h])) @ whole.T
 
+    def eigenvalues(x: float) -> Array:
+        g, inner = sides(x)
+        root = np.sqrt(g)
+        return np.asarray(np.linalg.eigvalsh(root[:, None] * inner * root)[::-1])
+
+    def determinant(x: float) -> float:
+        g, inner = sides(x)
+        return float(np.linalg.det(np.eye(g.size) - inner * g))
+
+    edge = intervals[-1][1]
     above = edge * (1 + 1e-7)
     strengths = eigenvalues(above)
     found = []
-    for k, strength in enumerate(strengths):
-        if strength <= 1:
-            if k == 0:
-                found.append(Outlier(edge, False, origin, float(strength)))
-            break
+    for k in range(int(np.count_nonzero(strengths > 1))):
         high = 2 * edge
         while eigenvalues(high)[k] > 1:
             high *= 2
             if high > _FARTHEST * edge:
                 raise CertificationError(f"the outlier of the {origin} lies beyond {high!r}: its part is too large")
-        root = brentq(lambda t, k=k: math.log(eigenvalues(math.exp(t))[k]), math.log(above), math.log(high), xtol=1e-13)
-        found.append(Outlier(math.exp(root), True, origin, float(strength)))
-    return found
+        root = brentq(lambda t, k=k: math.log(eigenvalues(math.exp(t))[k]), math.log(above), math.log(high), xtol=1e-10)
+        found.append(Outlier(math.exp(root), True, origin, float(strengths[k])))
+    for lower, upper in itertools.pairwise(intervals):
+        x = lower[1] + (upper[0] - lower[1]) * 0.5 * (1 - np.cos(np.pi * (np.arange(_IN_GAP) + 0.5) / _IN_GAP))
+        values = np.array([determinant(float(point)) for point in x])
+        for left in np.flatnonzero(values[1:] * values[:-1] < 0):
+            root = brentq(determinant, float(x[left]), float(x[left + 1]), xtol=1e-12 * edge)
+            found.append(Outlier(float(root), True, origin, float(strengths[0])))
+    if not found:
+        found.append(Outlier(edge, False, origin, float(strengths[0])))
+    return sorted(found, key=lambda outlier: -outlier.location)

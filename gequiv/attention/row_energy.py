@@ -30,7 +30,10 @@ from gequiv.attention.linear_model import exponential_remainder
 _REACH = 12.0
 _BINS = (0.0, 0.7, 0.95, 1.0)
 _GRID = 1 << 16
+_HIGHEST = 150.0  # at most one in 150 rows has an energy beyond it, the mean being one
 _FEWEST_KEYS = 8
+_STEP = 0.1  # in log s
+_SMALL = 0.01
 
 
 def _gaussian(points: int) -> tuple[Array, Array]:
@@ -44,18 +47,23 @@ def mean_energy(beta: float, keys: float) -> float:
     r""":math:`E\,k\sum_j(A_j - 1/k)^2/(e^{\beta^2} - 1)`, between 0 (one key) and 1 (many)."""
     if keys <= 1:
         return 0.0
-    x, weights = _gaussian(801)
+    if beta < _SMALL:  # the integral minus one would cancel: 1 - 1/k, and the next term in β²
+        cold = 1 - 1 / keys
+        return cold + (mean_energy(_SMALL, keys) - cold) * (beta / _SMALL) ** 2
+    x, weights = _gaussian(401)
     logs = beta * x - beta**2 / 2
     w = np.exp(logs)
     # s k in logarithms, from where e^{-sW} is one to where it vanishes
-    u = np.arange(-beta * _REACH - 25, 12, 0.05)
+    u = np.arange(-beta * _REACH - 25, 12, _STEP)
     s = np.exp(u) / keys
-    decay = np.exp(-np.multiply.outer(s, w))
+    load = np.multiply.outer(s, w)
+    decay = np.exp(-load)
     first, second = decay @ weights, decay @ (weights * np.exp(2 * logs - beta**2))
+    missing = -np.expm1(-load) @ weights  # 1 - first, with the digits that many keys need
     with np.errstate(divide="ignore"):
-        powers = np.exp((keys - 1) * np.log(first))
+        powers = np.exp((keys - 1) * np.where(first > 0.5, np.log1p(-np.minimum(missing, 0.6)), np.log(first)))
     # of e^{beta^2}: keys² s² E[w² e^{-sw}] (E e^{-sw})^{k-1} du, so that nothing overflows
-    total = float(np.sum((keys * s) ** 2 * second * powers)) * 0.05
+    total = float(np.sum((keys * s) ** 2 * second * powers)) * _STEP
     small = math.exp(-(beta**2))
     return max(0.0, (total - small) / -math.expm1(-(beta**2)))
 
@@ -89,19 +97,22 @@ def energy_nodes(beta: float, degree: int, keys: float) -> Quadrature:
     energy = rest**2
     energy /= weights @ energy
     spread = math.sqrt(float(weights @ energy**2) / keys)
-    step = (8 + 60 * spread) / _GRID
-    # mass between grid points goes to both, so that the mean is kept
+    step = min(8 + 60 * spread, _HIGHEST) / _GRID
+    # mass between grid points goes to both, so that the mean is kept; single keys beyond the grid are put at its end
     place = np.minimum(energy / (keys * step), _GRID - 2.0)
     low = place.astype(int)
     part = place - low
     mass = np.bincount(low, weights * (1 - part), _GRID) + np.bincount(low + 1, weights * part, _GRID)
-    total = np.fft.irfft(np.fft.rfft(mass, 2 * _GRID) ** keys, 2 * _GRID)[:_GRID]
+    total = np.fft.irfft(np.fft.rfft(mass, 2 * _GRID) ** keys, 2 * _GRID)
     total = np.maximum(total, 0.0)
-    cdf = np.cumsum(total)
-    cdf /= cdf[-1]
-    first = np.concatenate([[0.0], np.cumsum(total * np.arange(_GRID))])
-    level = np.concatenate([[0.0], cdf])
-    partial = np.interp(_BINS, level, first)
+    total /= total.sum()
+    # the split gives each key the variance part (1 - part), which is taken out again
+    place = np.arange(2 * _GRID)
+    variance = float(total @ (place - total @ place) ** 2)
+    shrink = math.sqrt(max(0.0, 1 - keys * float(weights @ (part * (1 - part))) / variance))
+    first = np.concatenate([[0.0], np.cumsum(total * place)]) * step
+    level = np.concatenate([[0.0], np.cumsum(total)])
     shares = np.diff(_BINS)
-    nodes = np.diff(partial) / shares
-    return Quadrature(nodes / float(shares @ nodes), shares)
+    nodes = 1 + shrink * (np.diff(np.interp(_BINS, level, first)) / shares - 1)
+    nodes[-1] = (1 - float(shares[:-1] @ nodes[:-1])) / shares[-1]  # with what lies beyond the grid
+    return Quadrature(nodes, shares)

@@ -11,12 +11,16 @@ from gequiv.cli.derive import derive
 from gequiv.cli.errors import OneLineErrors
 from gequiv.cli.options import (
     DEFAULTS,
+    Alibi,
     Beta,
     Covariance,
     Format,
     HeadDim,
     Json,
     Keys,
+    LawName,
+    LawOption,
+    Mask,
     Method,
     Tokens,
     Width,
@@ -46,11 +50,12 @@ def gequiv(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Singular values of softmax attention matrices: the limit law, and the proof by simulation.
+    """Singular values of softmax attention matrices: their law, and the proof by simulation.
 
     An attention head with random weights is A = row-softmax(β S) with
     scores S = Q Kᵀ/√head-dim. Everything here is about the squared singular
-    values of √keys (A - 1/keys).
+    values of √keys (A - 1/keys), or with a mask or a bias of √keys (A - Ā),
+    where Ā is what the weights average to.
 
     [bold]gequiv validate[/bold] draws attention matrices and says whether the law holds.
     [bold]gequiv predict[/bold] prints the law.
@@ -71,12 +76,16 @@ def predict(
     keys: Keys = None,
     width: Width = None,
     covariance: Covariance = None,
+    mask: Mask = None,
+    alibi: Alibi = None,
+    law: LawOption = LawName.AUTO,
     method: Method = None,
     rescaled: Annotated[
         bool,
         typer.Option(
             "--rescaled",
-            help="Divide by e^(β²) - 1, the mean: the shape of the law, which exists for every β, also above 26.64.",
+            help="Divide by e^(β²) - 1, the mean: the shape of the limit law, which exists for every β, also above "
+            "26.64.",
         ),
     ] = False,
     singular_values: Annotated[
@@ -103,7 +112,10 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="Draw the density into a .png, .pdf or .svg file.")
     ] = None,
 ) -> None:
-    """Print the limit law: linear model, support, atoms, moments, certificate, density, distribution function.
+    """Print the law: linear model, support, atoms, outliers, moments, certificate, density, distribution function.
+
+    Without --law the finite-size law is taken if it differs from that of the
+    limit theorem by more than sampling noise; the distance of the two is told.
 
     Examples:
 
@@ -112,16 +124,18 @@ def predict(
     gequiv predict --head-dim 50 --singular-values --plot law.png
     gequiv predict --points 2000 --output law.npz
     gequiv predict --width 768 --covariance 1.6,0.9,0.5 --json
-    gequiv predict --beta 40 --rescaled[/cyan]
+    gequiv predict --beta 40 --rescaled
+    gequiv predict --head-dim 64 --mask causal --alibi 0.0625 --plot causal.png[/cyan]
     """
     from gequiv.cli import predict as command
     from gequiv.cli.options import head_from
 
     form = command.resolve_format(format_, json_, output)
     command.check_files(form, output, plot)
-    head = head_from(tokens, head_dim, beta, keys, width, covariance)
+    head = head_from(tokens, head_dim, beta, keys, width, covariance, mask, alibi)
     command.run(
         head,
+        wish=law.value,
         method=None if method is None else method.value,
         rescaled=rescaled,
         singular_values=singular_values,
@@ -140,6 +154,9 @@ def validate(
     keys: Keys = None,
     width: Width = None,
     covariance: Covariance = None,
+    mask: Mask = None,
+    alibi: Alibi = None,
+    law: LawOption = LawName.AUTO,
     method: Method = None,
     samples: Annotated[
         int, typer.Option(metavar="N", help="Attention matrices to draw; as many of the linear model go with them.")
@@ -161,10 +178,12 @@ def validate(
 ) -> None:
     """Draw attention matrices, compare their spectrum with the law, and say whether it holds.
 
-    The distance to the law is split into sampling noise (the spread over
-    draws), finite-size bias (attention against its linear model at the same
-    size) and solver error. The exit code is 1 if the law failed, or if it
-    needs more draws to tell.
+    Without --law that is the finite-size law if it differs from that of the
+    limit theorem by more than sampling noise; the distances to both are told.
+    What the distance to the limit law is made of is told with it: sampling
+    noise (the spread over draws), finite-size bias (attention against its
+    linear model at the same size) and solver error. The exit code is 1 if the
+    law failed, or if it needs more draws to tell.
 
     Examples:
 
@@ -172,15 +191,19 @@ def validate(
     gequiv validate --tokens 2000 --head-dim 1000 --beta 1 --samples 4
     gequiv validate --beta 0.5 --samples 4 --seed 0 --json
     gequiv validate --tokens 1500 --keys 500 --head-dim 300 --plot tall.png
-    gequiv validate --head-dim 1000 --width 1000 --tolerance 0.02[/cyan]
+    gequiv validate --head-dim 1000 --width 1000 --tolerance 0.02
+    gequiv validate --tokens 2048 --head-dim 64 --samples 4
+    gequiv validate --tokens 2048 --head-dim 64 --mask window:256 --samples 4
+    gequiv validate --head-dim 64 --law limit[/cyan]
     """
     from gequiv.cli import validate as command
     from gequiv.cli.options import head_from
 
     picture = command.resolve_plot(plot, no_plot=no_plot, as_json=json_)
-    head = head_from(tokens, head_dim, beta, keys, width, covariance)
+    head = head_from(tokens, head_dim, beta, keys, width, covariance, mask, alibi)
     code = command.run(
         head,
+        wish=law.value,
         method=None if method is None else method.value,
         samples=samples,
         seed=seed,

@@ -23,12 +23,17 @@ _LONGEST = 600
 _OPTIONS = {
     "attention": "--tokens",
     "beta": "--beta",
+    "bias": "--alibi",
     "count": "--points",
     "covariance": "--covariance",
     "head_dim": "--head-dim",
     "keys": "--keys",
+    "law": "--law",
+    "limit_law": "--law limit",
+    "mask": "--mask",
     "method": "--method",
     "path": "--plot",
+    "rescaled": "--rescaled",
     "rng": "--seed",
     "samples": "--samples",
     "tokens": "--tokens",
@@ -38,6 +43,13 @@ _OPTIONS = {
 _PHRASES = {
     "limit_law(rescaled=True)": "gequiv predict --rescaled",
     "width=None": "no --width",
+    "must be None with": "must be left out with",
+    "must be False with": "must be left out with",
+    "law='finite'": "--law finite",
+    'None, "none", "causal"': '"none", "causal"',
+    ", a boolean array of shape (tokens, keys), or a function of (i/tokens, j/keys)": "",
+    "mask=None and bias=None": "no --mask and no --alibi",
+    "finite_law() serves": "--law finite serves",
     "or None; got": "or left out; got",
 }
 

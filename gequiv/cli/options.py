@@ -22,6 +22,14 @@ class MethodName(enum.StrEnum):
     FIXED_POINT = "fixed-point"
 
 
+class LawName(enum.StrEnum):
+    """Which law to take."""
+
+    AUTO = "auto"
+    FINITE = "finite"
+    LIMIT = "limit"
+
+
 class Format(enum.StrEnum):
     """Forms in which a prediction is printed or written."""
 
@@ -80,19 +88,54 @@ Covariance = Annotated[
         ".npy file of them. Needs --width.",
     ),
 ]
+Mask = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASK",
+        show_default="none",
+        rich_help_panel=_PANEL,
+        help="Which keys a row sees: causal, window:W (the last W), two-sided:W (nearer than W), block:B (in its block "
+        "of B), or none.",
+    ),
+]
+Alibi = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SLOPE",
+        show_default="no bias",
+        rich_help_panel=_PANEL,
+        help="ALiBi: subtract SLOPE times the distance of query and key from the scores.",
+    ),
+]
+LawOption = Annotated[
+    LawName,
+    typer.Option(
+        "--law",
+        help="The finite-size law, the limit theorem's, or, by auto, the finite-size law if a mask or bias needs it or "
+        "if the two differ by more than sampling noise.",
+    ),
+]
 Method = Annotated[
     MethodName | None,
     typer.Option(
         show_default="curve, with a covariance fixed-point",
         rich_help_panel=_PANEL,
-        help="How to compute the law: from its rational curve, or from the Stieltjes fixed-point equation.",
+        help="How to compute the limit law, which this selects: from its rational curve, or from the Stieltjes "
+        "fixed-point equation.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on standard output.")]
 
 
 def head_from(
-    tokens: int, head_dim: int, beta: float, keys: int | None, width: int | None, covariance: str | None
+    tokens: int,
+    head_dim: int,
+    beta: float,
+    keys: int | None,
+    width: int | None,
+    covariance: str | None,
+    mask: str | None,
+    alibi: float | None,
 ) -> Attention:
     """The head that the options describe.
 
@@ -104,7 +147,7 @@ def head_from(
     from gequiv.attention import Attention
 
     eigenvalues = None if covariance is None else read_eigenvalues(covariance)
-    return Attention(tokens, head_dim, beta, keys=keys, width=width, covariance=eigenvalues)
+    return Attention(tokens, head_dim, beta, keys=keys, width=width, covariance=eigenvalues, mask=mask, bias=alibi)
 
 
 def read_eigenvalues(text: str) -> tuple[float, ...]:

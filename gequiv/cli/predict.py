@@ -20,12 +20,15 @@ from gequiv.cli.errors import quiet_pipe
 from gequiv.cli.options import Format
 from gequiv.errors import CertificationError, ParameterError
 from gequiv.plotting.grid import support_grid
+from gequiv.simulation.choice import choose_law, expected_outliers
+from gequiv.simulation.description import mask_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gequiv.attention import Attention
     from gequiv.laws.base import Law
+    from gequiv.simulation.choice import Kind, Wish
 
 ORDERS = range(1, 9)
 _POINTS_TABLE = 16
@@ -65,10 +68,18 @@ class Prediction:
     """A law and what is told about it."""
 
     head: Attention
-    method: str
+    kind: Kind
+    method: str | None
+    """How the limit law was computed; None for the finite-size law."""
     rescaled: bool
     law: Law
     certificate: Any
+    distance: float | None
+    """Between the limit law and the finite-size law; None without both."""
+    refusal: str | None
+    """Why there is no finite-size law; None where there is one, or should not be."""
+    outliers: tuple[tuple[float, bool, str], ...]
+    """Location in the variable of the law, visible, origin."""
     x: Array
     pdf: Array
     cdf: Array
@@ -80,10 +91,15 @@ class Prediction:
         """What the law is the law of."""
         from gequiv.laws import SingularValueLaw
 
-        matrix = "√keys (A - 1/keys)"
+        matrix = report.matrix(self.head)
         if self.rescaled:
             matrix += " / √(e^(β²) - 1)"
         return ("" if isinstance(self.law, SingularValueLaw) else "squared ") + f"singular values of {matrix}"
+
+    @property
+    def title(self) -> str:
+        """Which law of what."""
+        return f"{'Limit' if self.kind == 'limit' else 'Finite-size'} law of the {self.variable}"
 
     def parameters(self) -> dict[str, Any]:
         """What was asked for."""
@@ -95,6 +111,9 @@ class Prediction:
             "keys": head.columns,
             "width": head.width,
             "covariance": None if head.covariance is None else list(head.covariance),
+            "mask": mask_text(head),
+            "alibi": head.bias,
+            "law": self.kind,
             "method": self.method,
             "rescaled": self.rescaled,
             "variable": self.variable,
@@ -117,10 +136,15 @@ class Prediction:
         """Everything, ready for JSON."""
         return {
             "version": __version__,
+            "law": self.kind,
+            "laws_distance": self.distance,
+            "mask": mask_text(self.head),
+            "alibi": self.head.bias,
             "parameters": self.parameters(),
             "linear_model": self.linear_model(),
             "support": [list(interval) for interval in self.law.support()],
             "atoms": [list(atom) for atom in self.law.atoms()],
+            "outliers": [list(outlier) for outlier in self.outliers],
             "moments": list(self.moments),
             "certificate": None if self.certificate is None else dataclasses.asdict(self.certificate),
             "x": self.x.tolist(),
@@ -129,17 +153,27 @@ class Prediction:
         }
 
 
-def make(head: Attention, method: str | None, rescaled: bool, singular_values: bool, points: int) -> Prediction:
+def make(
+    head: Attention, wish: Wish, method: str | None, rescaled: bool, singular_values: bool, points: int
+) -> Prediction:
     """Compute the law and evaluate it."""
-    squares = head.limit_law(method, rescaled=rescaled)
+    choice = choose_law(head, wish, method=method, rescaled=rescaled)
+    squares = choice.law
     law = squares.singular_values() if singular_values else squares
     x = support_grid(law, points)
     return Prediction(
         head=head,
-        method=method or ("curve" if head.covariance is None else "fixed-point"),
+        kind=choice.kind,
+        method=None if choice.kind != "limit" else method or ("curve" if head.covariance is None else "fixed-point"),
         rescaled=rescaled,
         law=law,
         certificate=getattr(squares, "certificate", None),
+        distance=choice.distance,
+        refusal=choice.refusal,
+        outliers=tuple(
+            (math.sqrt(location) if singular_values else location, visible, origin)
+            for location, visible, origin in expected_outliers(squares)
+        ),
         x=x,
         pdf=np.asarray(law.pdf(x)),
         cdf=np.asarray(law.cdf(x)),
@@ -165,6 +199,7 @@ def _moment_text(value: float, digits: int) -> str:
 def run(
     head: Attention,
     *,
+    wish: Wish,
     method: str | None,
     rescaled: bool,
     singular_values: bool,
@@ -177,7 +212,7 @@ def run(
     if points is None:
         points = _POINTS_TABLE if form is Format.TABLE else _POINTS_FILE
     _checks.positive_integer("count", points)
-    prediction = make(head, method, rescaled, singular_values, points)
+    prediction = make(head, wish, method, rescaled, singular_values, points)
     if form is Format.NPZ:
         assert output is not None
         files.write("--output", output, lambda file: write_npz(prediction, file), binary=True)
@@ -200,12 +235,16 @@ def run(
 def write_csv(prediction: Prediction, file: IO[str]) -> None:
     """Columns x, pdf, cdf with 17 significant digits, which give the same floats back; comments say of what."""
     law = prediction.law
-    file.write(f"# gequiv {__version__}: limit law of the {prediction.variable}\n")
+    file.write(f"# gequiv {__version__}: {prediction.title[0].lower()}{prediction.title[1:]}\n")
     for name, value in prediction.parameters().items():
         if name != "variable":
             file.write(f"# {name}: {json.dumps(value)}\n")
     file.write(f"# support: {'; '.join(f'{a:.17g} {b:.17g}' for a, b in law.support())}\n")
     file.write(f"# atoms: {'; '.join(f'{a:.17g} {w:.17g}' for a, w in law.atoms()) or 'none'}\n")
+    if prediction.distance is not None:
+        file.write(f"# distance of finite-size law and limit law: {prediction.distance:.17g}\n")
+    for location, visible, origin in prediction.outliers:
+        file.write(f"# outlier: {location:.17g} {'visible' if visible else 'inside the bulk'} {origin}\n")
     moments = (_moment_text(value, 17) for value in prediction.moments)
     file.write(f"# moments 1 to {ORDERS[-1]}: {'; '.join(moments)}\n")
     file.write("x,pdf,cdf\n")
@@ -243,6 +282,18 @@ def write_table(prediction: Prediction, file: IO[str]) -> None:
     report.print_rich(tables(prediction), Console(file=file, width=100, highlight=False, color_system=None))
 
 
+def _other_law(prediction: Prediction) -> tuple[str, str]:
+    """What is told of the law that is not shown."""
+    other = "limit law" if prediction.kind == "finite-size" else "finite-size law"
+    if prediction.distance is not None:
+        return f"KS to the {other}", f"{prediction.distance:.4g}"
+    if prediction.head.visibility is not None:
+        return other, "none: no limit theorem covers a mask or a bias"
+    if prediction.refusal is not None:
+        return other, f"none: {prediction.refusal}"
+    return other, "none for a rescaled law"
+
+
 def tables(prediction: Prediction) -> list[RenderableType]:
     """Facts, then the density and the distribution function."""
     from rich import box
@@ -252,7 +303,7 @@ def tables(prediction: Prediction) -> list[RenderableType]:
     facts = Table(
         box=box.SIMPLE_HEAD,
         show_header=False,
-        title=f"Limit law of the {prediction.variable}\n{report.describe(prediction.head)}",
+        title=f"{prediction.title}\n{report.describe(prediction.head)}",
         title_justify="left",
         title_style="bold",
     )
@@ -272,6 +323,9 @@ def tables(prediction: Prediction) -> list[RenderableType]:
     facts.add_row("  shares", f"signal {model['signal_share']:.4g}, noise {model['noise_share']:.4g}")
     facts.add_row("support", "\n".join(f"[{low:.15g}, {high:.15g}]".replace("[", r"\[") for low, high in law.support()))
     facts.add_row("atoms", "\n".join(f"{weight:.15g} at {place:g}" for place, weight in law.atoms()) or "none")
+    facts.add_row(*_other_law(prediction))
+    for location, visible, origin in prediction.outliers:
+        facts.add_row(f"outlier: {origin}", f"{location:.10g}" if visible else "inside the bulk, not visible")
     facts.add_section()
     for order, moment in zip(ORDERS, prediction.moments, strict=True):
         facts.add_row(f"moment {order}", _moment_text(moment, 15))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gequiv.cli.errors import quiet_pipe
+from gequiv.simulation.description import bias_text, mask_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,7 +27,17 @@ def describe(head: Attention) -> str:
         parts.append(f"Gaussian tokens of width {head.width}")
     if head.covariance is not None:
         parts.append(f"{len(head.covariance)} covariance eigenvalue{'s' * (len(head.covariance) > 1)}")
-    return ", ".join([*parts, f"β = {head.beta:g}"])
+    parts.append(f"β = {head.beta:g}")
+    if head.mask is not None:
+        parts.append(f"mask {mask_text(head)}")
+    if head.bias is not None:
+        parts.append(str(bias_text(head)))
+    return ", ".join(parts)
+
+
+def matrix(head: Attention) -> str:
+    """The matrix whose singular values are meant."""
+    return "√keys (A - 1/keys)" if head.visibility is None else "√keys (A - Ā)"
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -10,6 +10,7 @@ from gequiv._version import __version__
 from gequiv.cli import files, report
 from gequiv.cli.errors import Stopped
 from gequiv.errors import ParameterError
+from gequiv.simulation.description import mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gequiv.attention import Attention
+    from gequiv.laws.base import Law
     from gequiv.simulation import Comparison, Validation
+    from gequiv.simulation.choice import Wish
     from gequiv.simulation.experiment import Progress
 
 DEFAULT_PLOT = Path("gequiv-validate.png")
 
+_NAMES = {"finite-size": "finite-size law", "limit": "limit law", "given": "law"}
 _COLOURS = {"held": "green", "failed": "red", "undecided": "yellow"}
 
 
@@ -50,6 +54,7 @@ def resolve_plot(plot: Path | None, *, no_plot: bool, as_json: bool) -> Path | N
 def run(
     head: Attention,
     *,
+    wish: Wish,
     method: str | None,
     samples: int,
     seed: int,
@@ -63,9 +68,9 @@ def run(
     ------
     Stopped : after the report, if Ctrl-C cut the draws short.
     """
-    from gequiv.simulation import ValidationInterrupted, validate
+    from gequiv.simulation import ValidationInterrupted, choose_law, validate
 
-    law = head.limit_law(method)
+    law = choose_law(head, wish, method=method)
     interrupted = False
     try:
         with _progress(f"drawing {samples} attention matrices and their linear models") as progress:
@@ -73,10 +78,19 @@ def run(
     except ValidationInterrupted as interrupt:
         result, interrupted = interrupt.partial, True
     if plot is not None:
-        _draw(result, plot)
+        _draw(result, plot, law.limit if law.kind == "finite-size" else None)
     if as_json:
         where = None if plot is None else str(plot)
-        report.print_json({**result.to_dict(), "seed": seed, "plot": where, "version": __version__})
+        report.print_json(
+            {
+                **result.to_dict(),
+                "mask": mask_text(head),
+                "alibi": head.bias,
+                "seed": seed,
+                "plot": where,
+                "version": __version__,
+            }
+        )
     else:
         report.print_rich([table(result, seed), verdict(result), *([f"Figure: {plot}"] if plot else [])])
     if interrupted:
@@ -106,11 +120,11 @@ def table(result: Validation, seed: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    draws = result.comparison.draws
-    shape = f"{draws} draw{'s' * (draws != 1)} of {result.attention.tokens} × {result.attention.columns}, seed {seed}"
+    head, draws = result.attention, result.comparison.draws
+    shape = f"{draws} draw{'s' * (draws != 1)} of {head.tokens} × {head.columns}, seed {seed}"
     grid = Table(
         box=box.SIMPLE_HEAD,
-        title=f"Squared singular values of √keys (A - 1/keys)\n{report.describe(result.attention)}; {shape}",
+        title=f"Squared singular values of {report.matrix(head)}\n{report.describe(head)}; {shape}",
         title_justify="left",
         title_style="bold",
     )
@@ -124,12 +138,17 @@ def table(result: Validation, seed: int) -> Table:
         grid.add_row(name, number(found.ks_mean), number(found.ks_error, 2))
 
     comparison, outliers, law = result.comparison, result.outliers, result.law
-    distance("attention to the law", comparison)
+    distance(f"attention to the {_NAMES[result.law_kind]}", comparison)
     grid.add_row("  all draws pooled", number(comparison.ks))
     grid.add_row("  sampling noise", number(result.sampling_noise))
     grid.add_row("  finite-size bias", number(result.finite_size_bias))
     grid.add_row("  solver error, at most", number(result.solver_error, 2))
-    distance("linear model to the law", result.linear)
+    for name, other in (("limit law", result.limit), ("finite-size law", result.finite)):
+        if other is not None and other is not comparison:
+            distance(f"attention to the {name}", other)
+    if result.law_distance is not None:
+        grid.add_row("finite-size law to the limit law", number(result.law_distance))
+    distance(f"linear model to the {'limit' if head.visibility is None else 'finite-size'} law", result.linear)
     distance("attention to Marchenko–Pastur", result.marchenko_pastur)
     grid.add_section()
     grid.add_row("Wasserstein-1 distance", number(comparison.wasserstein_mean), number(comparison.wasserstein_error, 2))
@@ -148,6 +167,8 @@ def table(result: Validation, seed: int) -> Table:
         number(outliers.edge, 6),
     )
     grid.add_row("outliers in a draw", number(outliers.count))
+    for location, visible, origin in result.expected_outliers:
+        grid.add_row(f"expected: {origin}", "" if visible else "in the bulk", "", number(location, 6))
     grid.add_section()
     for k, (low, high) in enumerate(law.support()):
         grid.add_row(f"interval {k + 1}, left edge", "", "", number(low, 6))
@@ -165,21 +186,23 @@ def verdict(result: Validation) -> RenderableType:
     return Text(result.verdict, style=f"bold {_COLOURS[result.outcome]}")
 
 
-def _draw(result: Validation, path: Path) -> None:
-    from gequiv.laws import MarchenkoPastur
+def _draw(result: Validation, path: Path, limit: Law | None) -> None:
+    """The figure; `limit` is drawn beside the law."""
     from gequiv.plotting import save_figure, validation_figure
+    from gequiv.simulation.experiment import marchenko_pastur
 
     head = result.attention
-    believed = MarchenkoPastur(float(head.aspect), head.linear_model().total_variance)
     draws = result.comparison.draws
     number: Any = report.number
     above, _ = validation_figure(
         result.law,
         list(result.spectra),
-        reference=believed,
+        reference=marchenko_pastur(head),
+        theorem=limit,
         title=report.describe(head),
         draws_label=f"{draws} attention matri{'ces' if draws > 1 else 'x'}, {head.tokens} × {head.columns}",
-        law_label=f"limit law (KS {number(result.comparison.ks_mean, 2)})",
+        law_label=f"{_NAMES[result.law_kind]} (KS {number(result.comparison.ks_mean, 2)})",
+        theorem_label="" if result.limit is None else f"limit law (KS {number(result.limit.ks_mean, 2)})",
         reference_label=f"Marchenko–Pastur (KS {number(result.marchenko_pastur.ks_mean, 2)})",
     )
     save_figure(above, path)

@@ -17,6 +17,7 @@ from gequiv.laws._edge_adapted import edge_list
 
 _PER_DECADE = 32
 _FOLD_STEPS = 40
+_FARTHEST_STEP = 50.0  # in log x: a secant step beyond it is lost
 _NEXT_TO_EDGE = 1e-5  # in the edge variable: closer points may lie outside by the rounding of the edge
 _SETTLED = 1e-9  # relative move of the parameter: its square moves the edge
 
@@ -108,6 +109,8 @@ def _fold(equation: ProfileEquation, inside: float, outside: float, state: Compl
     best = x
     for _ in range(_FOLD_STEPS):
         target = logs[pivot] + step
+        if not abs(slope * step) < _FARTHEST_STEP:
+            return None
         moved = _along(equation, pivot, target, x * math.exp(slope * step), logs + tangent * slope * step, signs)
         if moved is None:
             return None

@@ -55,6 +55,7 @@ _STRICT = 1e-9  # an angle to the real axis that rounding cannot imitate
 _RESIDUAL = 1e-9
 _STEP = 1e-10
 _SENSITIVE = 1e6
+_FAR = 1e6  # from here on the solution next to the asymptotic one is the only one there
 _RANK = 1e-14  # singular values of a core below it, relative to the largest, are rounding
 _NUMBERS = 1 << 20  # entries of the batched matrices worked on at once
 
@@ -127,6 +128,7 @@ class ProfileSolution:
     residual : largest relative residual of the equations.
     step : last relative Newton step in the unknowns.
     half_plane : smallest sine of the angle by which a cell's g or h lies below the real axis; 0 where they are real.
+        Cells in which noise and components vanish do not count: there g = 1/z and h = 1.
     iterations : Newton iterations spent, all heights together.
     rows, columns : g of every row cell, h of every column cell.
     """
@@ -176,10 +178,14 @@ class ProfileEquation(Continuation):
         if profile.shape not in ((), shape) or not np.isfinite(profile).all() or (profile < 0).any():
             raise ParameterError(f"noise must be finite variances of at least 0, one or of shape {shape}")
         profile = np.broadcast_to(profile, shape)
-        variances = profile + sum((c.core**2 for c in components), np.zeros(shape))
-        self.scale = float(self.rows @ variances @ self.columns / self.rows.sum())
+        with np.errstate(over="ignore"):
+            variances = profile + sum((c.core**2 for c in components), np.zeros(shape))
+            self.scale = float(self.rows @ variances @ self.columns / self.rows.sum())
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise ParameterError("noise and components must not all be zero, and their variances finite")
+        alive = variances > 0
+        # where everything vanishes g = 1/z and h = 1, whatever the others are
+        self._alive = np.concatenate([alive.any(axis=1), alive.any(axis=0)])
         self.components = tuple(components)
         self.noise = profile / self.scale
         self._factors = [_Factors(c, c.core / math.sqrt(self.scale)) for c in components]
@@ -278,8 +284,11 @@ class ProfileEquation(Continuation):
     def margin(self, z: ComplexArray, state: ComplexArray) -> Array:
         """Smallest sine of the angle by which an unknown lies below the real axis; positive on the physical sheet."""
         del z
-        sines: Array = -state.imag / np.abs(state)
-        return np.asarray(sines.min(axis=1))
+        return np.asarray(self._sines(state).min(axis=1))
+
+    def _sines(self, state: ComplexArray) -> Array:
+        alive = state[:, self._alive]
+        return np.asarray(-alive.imag / np.abs(alive), dtype=np.float64)
 
     # -- the equations ------------------------------------------------------------------------------
 
@@ -375,7 +384,7 @@ class ProfileEquation(Continuation):
     ) -> tuple[np.ndarray, ComplexArray]:
         status = np.full(z.size, int(Status.FAILED))
         solved = np.isfinite(state).all(axis=1) & (residual < _RESIDUAL) & (step < _STEP)
-        depth = -state.imag / np.abs(state)
+        depth = self._sines(state)
         below = solved & (depth > _STRICT).all(axis=1)
         real, positive = z.imag == 0, z.real > 0
         status[below & ~real] = Status.UPPER
@@ -385,7 +394,9 @@ class ProfileEquation(Continuation):
             points, on_axis = z[close], real[close]
             unknowns = np.where(on_axis[:, None], state[close].real.astype(np.complex128), state[close])
             falling = (unknowns * self._tangent(points, unknowns) / points[:, None]).real < 0
-            good = (falling | (depth[close] > _STRICT)).all(axis=1)
+            good = (falling[:, self._alive] | (depth[close] > _STRICT)).all(axis=1)
+            near = (np.abs(unknowns / self._asymptotic(points) - 1) < 0.5).all(axis=1)
+            good |= near & (np.abs(points) > _FAR * self.upper_bound)
             good &= ~on_axis | (np.abs(depth[close]) < _STRICT).all(axis=1)
             status[close[good]] = np.where(on_axis[good], Status.OUTSIDE, Status.UPPER)
             state = state.copy()

@@ -15,9 +15,10 @@ import numpy as np
 
 from gequiv import _checks
 from gequiv._checks import Array
-from gequiv.errors import InputFileError, ParameterError
+from gequiv.errors import CertificationError, InputFileError, ParameterError
+from gequiv.laws import SingularValueLaw
 from gequiv.laws.base import Law
-from gequiv.plotting.grid import interval_masses, support_grid
+from gequiv.plotting.grid import interval_masses, rounding, spread_out, support_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,20 +27,25 @@ SUFFIXES = (".png", ".pdf", ".svg")
 
 _LAW = "#b2182b"
 _REFERENCE = "#2166ac"
+_THEOREM = "#e08214"
 _BARS = "#c9cdd2"
 _QUIET = "#6b7177"
 
 _POINTS = 1200
 _LOG_AXIS = 300.0  # top edge over median beyond which a linear axis shows nothing but a spike
+_LEFT_OUT = 2e-3  # share of the mass left of a logarithmic axis
+_LEFT_OUT_SPREAD = 0.05  # the same where an interval from 0 has no scale at its left end
 _LOG_DENSITY = 12.0  # ratio of the intervals' peaks beyond which the lower one would vanish on a linear axis
 
 
 def density_figure(law: Law, *, axes: Axes | None = None, title: str | None = None, variable: str = "x") -> Axes:
-    r"""Density of a law, with the edges of its support marked by triangles and its atoms by stems.
+    r"""Density of a law; triangles mark the edges of its support, stems its atoms, diamonds its visible outliers.
 
     The axis is linear where that shows the law. Where the top edge is hundreds of medians away it is logarithmic, and
     the curve is the density of ln x, :math:`x\rho(x)`; where one interval's peak dwarfs another's, the density axis is
-    logarithmic. A divergence at an edge is cut off by the frame.
+    logarithmic. A divergence at an edge is cut off by the frame, as are the lowest five per cent of an interval of many
+    orders of magnitude from 0. Of a law with ``outliers()`` those of its own matrix are marked, which the Perron value
+    of A is not.
 
     Parameters
     ----------
@@ -54,9 +60,10 @@ def density_figure(law: Law, *, axes: Axes | None = None, title: str | None = No
     curve = view.draw_law(axes, law, color=_LAW, lw=1.6, label="density")
     view.frame(axes, [curve])
     view.mark_edges(axes, law)
-    atoms = view.mark_atoms(axes, law)
+    named = view.mark_atoms(axes, law) + view.mark_outliers(axes)
+    view.note_left_out(axes)
     view.name_axes(axes, axes, f"${variable}$", variable)
-    if atoms:
+    if named:
         axes.legend(frameon=False)
     if title:
         axes.set_title(title, fontsize=10)
@@ -68,27 +75,29 @@ def validation_figure(
     spectra: Any,
     *,
     reference: Law | None = None,
+    theorem: Law | None = None,
     axes: tuple[Axes, Axes] | None = None,
     title: str | None = None,
-    law_label: str = "limit law",
+    law_label: str = "law",
     draws_label: str | None = None,
     reference_label: str = "Marchenko–Pastur",
+    theorem_label: str = "limit law",
 ) -> tuple[Axes, Axes]:
     """Drawn singular values against the law: a histogram above, differences of distribution functions below.
 
     The horizontal axis is the singular value, on which a square matrix's law is finite at 0 and Marchenko–Pastur a
     quarter of an ellipse. Exact zeros of tall matrices are the atom's; they are left out of the histogram, which is
     normalised to the mass that the density carries. The lower panel's largest excursions are the Kolmogorov–Smirnov
-    distances.
+    distances. Axes and marks are those of `density_figure`.
 
     Parameters
     ----------
     law : law of the squared singular values.
     spectra : squared singular values, one array or a list of draws.
-    reference : another law of the squares, drawn beside it dashed.
+    reference, theorem : other laws of the squares, drawn beside it dashed and dash-dotted.
     axes : where to draw, (above, below); None makes a figure.
     title : of the upper panel.
-    law_label, draws_label, reference_label : for the legend; draws_label None counts the draws.
+    law_label, draws_label, reference_label, theorem_label : for the legend; draws_label None counts the draws.
 
     Raises
     ------
@@ -97,7 +106,14 @@ def validation_figure(
     draws = _draws(spectra)
     singular = np.sort(np.sqrt(np.concatenate(draws)))
     law = law.singular_values()
-    other = None if reference is None else reference.singular_values()
+    others = [
+        (squares.singular_values(), {"color": color, "lw": 1.4, "ls": style}, label)
+        for squares, color, style, label in (
+            (theorem, _THEOREM, (0, (6, 1.5, 1, 1.5)), theorem_label),
+            (reference, _REFERENCE, (0, (5, 2)), reference_label),
+        )
+        if squares is not None
+    ]
     if axes is None:
         figure = _new_figure((6.8, 5.2))
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -114,11 +130,12 @@ def validation_figure(
         draws_label = f"{len(draws)} draw" + ("s" if len(draws) > 1 else "")
     above.stairs(heights, cuts / view.unit, fill=True, color=_BARS, label=draws_label)
     curves = [view.draw_law(above, law, color=_LAW, lw=1.7, label=law_label)]
-    if other is not None:
-        curves.append(view.draw_law(above, other, color=_REFERENCE, lw=1.4, ls=(0, (5, 2)), label=reference_label))
+    curves += [view.draw_law(above, other, **style, label=label) for other, style, label in others]
     view.frame(above, curves, sample=visible, bars=heights)
     view.mark_edges(above, law)
     view.mark_atoms(above, law)
+    view.mark_outliers(above)
+    view.note_left_out(above)
     above.legend(frameon=False)
     if title:
         above.set_title(title, fontsize=10)
@@ -131,8 +148,8 @@ def validation_figure(
     shown = points / view.unit
     below.axhline(0, color=_LAW, lw=1.2)
     below.plot(shown, drawn - expected, color=_QUIET, lw=1.0)
-    if other is not None:
-        below.plot(shown, other.cdf(points) - expected, color=_REFERENCE, lw=1.2, ls=(0, (5, 2)))
+    for other, style, _ in others:
+        below.plot(shown, other.cdf(points) - expected, **{**style, "lw": 1.2})
     view.name_axes(above, below, "singular value $s$", "s")
     below.set_ylabel(r"$F - F_{\mathrm{law}}$")
     return above, below
@@ -171,7 +188,9 @@ class _View:
         self.mass = 1 - atoms
         self.median = float(law.ppf(atoms + 0.5 * self.mass))
         self.top = law.support()[-1][1]
-        self.log = self.top > _LOG_AXIS * self.median > 0
+        self.spread = any(spread_out(law, low, high) for low, high in law.support())
+        self.log = self.spread or self.top > _LOG_AXIS * self.median > 0
+        self.outliers = _outliers(law)
         decade = math.floor(math.log10(self.top))
         self.exponent = 0 if -3 <= decade <= 3 or (self.log and -100 < decade < 100) else decade
         self.unit = 10.0**self.exponent
@@ -220,6 +239,7 @@ class _View:
         right = max(
             [0.0 if sample is None else float(sample[-1]) / self.unit]
             + [float(x[-1]) for curves in drawn for x, _ in curves]
+            + [location / self.unit for location in self.outliers]
         )
         left = self.law.support()[0][0] / self.unit
         if self.log:
@@ -239,8 +259,14 @@ class _View:
             axes.set_ylim(0, 1.12 * highest)
 
     def start(self, sample: Array | None) -> float:
-        """Left end of a logarithmic axis: all but 0.2 % of the law, and all but a fiftieth of the sample, is above."""
-        start = min(float(self.law.ppf(1 - self.mass + 2e-3 * self.mass)), self.median / 10)
+        """Left end of a logarithmic axis: all but 0.2 % of the law, and all but a fiftieth of the sample, is above.
+
+        Of a law of many orders of magnitude from 0, all but 5 %, of which most would be below all that is drawn.
+        """
+        if self.spread:
+            lowest = float(self.law.ppf(1 - self.mass + _LEFT_OUT_SPREAD * self.mass))
+            return max(lowest, float(rounding(self.law) * self.top))
+        start = min(float(self.law.ppf(1 - self.mass + _LEFT_OUT * self.mass)), self.median / 10)
         start = max(start, float(self.law.support()[0][0]) / 1.6)
         if sample is None:
             return start
@@ -290,6 +316,38 @@ class _View:
             zorder=5,
         )
 
+    def mark_outliers(self, axes: Axes) -> bool:
+        """A diamond on a dotted stem where an outlier is expected."""
+        for k, location in enumerate(self.outliers):
+            axes.plot(
+                [location / self.unit] * 2,
+                [0, 0.3],
+                transform=axes.get_xaxis_transform(),
+                color=_LAW,
+                lw=1.1,
+                ls=":",
+                marker="D",
+                markevery=[1],
+                ms=5,
+                label="expected outlier" + "s" * (len(self.outliers) > 1) if k == 0 else None,
+                zorder=4,
+            )
+        return bool(self.outliers)
+
+    def note_left_out(self, axes: Axes) -> None:
+        """How much of the law lies left of a logarithmic axis, where that is worth a word."""
+        share = float(self.law.cdf(axes.get_xlim()[0] * self.unit)) - (1 - self.mass)
+        if self.log and share > 2 * _LEFT_OUT:
+            axes.text(
+                0.015,
+                0.04,
+                f"← {100 * share:.2g} % below",
+                transform=axes.transAxes,
+                fontsize=8,
+                color=_QUIET,
+                va="bottom",
+            )
+
     def mark_atoms(self, axes: Axes, law: Law) -> bool:
         """A stem at every atom, its weight in the legend; at the left frame where a logarithmic axis cannot show 0."""
         low, _ = axes.get_xlim()
@@ -310,6 +368,19 @@ class _View:
                 zorder=4,
             )
         return bool(law.atoms())
+
+
+def _outliers(law: Law) -> list[float]:
+    """Locations of the visible outliers of the law's own matrix; none where they cannot be certified."""
+    squares = law.squares if isinstance(law, SingularValueLaw) else law
+    find: Any = getattr(squares, "outliers", None)
+    if find is None:
+        return []
+    try:
+        found = [o.location for o in find() if o.visible and not o.origin.startswith("Perron")]
+    except CertificationError:
+        return []
+    return [math.sqrt(x) if squares is not law else float(x) for x in found]
 
 
 def _new_figure(size: tuple[float, float]) -> Any:

@@ -15,11 +15,12 @@ import numpy as np
 
 from gequiv import _checks
 from gequiv._checks import Array
-from gequiv.errors import ParameterError
+from gequiv.errors import CertificationError, ParameterError
 from gequiv.laws.base import Law
 
 ROUNDING = 1e-12
-"""Points closer than this to an atom, relative to the largest magnitude, are counted as the atom."""
+"""Points closer than this to 0 or to an atom, relative to the largest magnitude, are not told from it."""
+_LEVELS = 2000
 MOMENTS = 4
 
 
@@ -58,7 +59,7 @@ class Comparison:
         A single draw is noisier than the pool, so ``ks_mean`` is as a rule above ``ks``.
     wasserstein, wasserstein_per_draw, wasserstein_mean, wasserstein_error : the same for the Wasserstein-1 distance, in
         the unit of the eigenvalues.
-    moments : orders 1 to 4, fewer where a moment leaves the floating-point range.
+    moments : orders 1 to 4, fewer where a moment leaves the floating-point range or the law cannot certify it.
     draws : number of draws.
     size : number of eigenvalues in all draws together.
     """
@@ -102,8 +103,12 @@ def compare(law: Law, draws: Any) -> Comparison:
     Both are exact up to rounding. The supremum is taken over both one-sided limits at every eigenvalue and at every
     atom of the law. The integral is summed between neighbouring eigenvalues from
     :math:`\int_{-\infty}^x F = x F(x) - \int_{(-\infty, x]} t\,\mu(dt)`, cut at the quantile where F crosses the
-    empirical step, with the law's tails beyond the sample included. Eigenvalues within 1e-12 of an atom, relative to
-    the largest magnitude, count as the atom: zeros that rounding has moved do not spoil the distance.
+    empirical step, with the law's tails beyond the sample included.
+
+    What lies within 1e-12 of the largest magnitude cannot be told apart. Eigenvalues that near to an atom count as the
+    atom: zeros that rounding has moved do not spoil the distance. If the law has no atom at 0, all that lies
+    within that distance of 0 is one bin, of the sample and of the law alike: the supremum is taken outside it, where
+    both distribution functions include it. :math:`W_1` needs no such care.
 
     Eigenvalues of one matrix repel each other, so the distance is far smaller than for as many independent
     points and the p-values of the classical test do not apply. The error bars are standard errors over draws.
@@ -127,14 +132,13 @@ def compare(law: Law, draws: Any) -> Comparison:
     if not isinstance(law, Law):
         raise ParameterError(f"law must be a gequiv law, such as Attention(...).limit_law(); got {law!r}")
     samples = [np.sort(sample) for sample in as_draws("draws", draws)]
-    reach = [abs(end) for interval in law.support() for end in interval] + [abs(a) for a, _ in law.atoms()]
-    scale = max([*reach, *(float(np.abs(sample).max()) for sample in samples)])
-    samples = [_snap(sample, law, scale) for sample in samples]
+    rounding = ROUNDING * max(_reach(law), *(float(np.abs(sample).max()) for sample in samples))
+    samples = [_snap(sample, law, rounding) for sample in samples]
 
-    each = [_distances(law, sample) for sample in samples]
+    each = [_distances(law, sample, rounding) for sample in samples]
     ks = tuple(pair[0] for pair in each)
     wasserstein = tuple(pair[1] for pair in each)
-    pooled = _distances(law, np.sort(np.concatenate(samples))) if len(samples) > 1 else each[0]
+    pooled = _distances(law, np.sort(np.concatenate(samples)), rounding) if len(samples) > 1 else each[0]
     return Comparison(
         ks=pooled[0],
         ks_per_draw=ks,
@@ -177,6 +181,30 @@ def ks_between(a: Any, b: Any) -> float:
     return float(difference.max()) / (first.size * second.size)
 
 
+def laws_distance(a: Law, b: Law) -> float:
+    r"""Kolmogorov–Smirnov distance :math:`\sup_x |F_a(x) - F_b(x)|` of two laws.
+
+    The supremum is taken over both one-sided limits at 2000 quantiles of each law, the edges and the atoms; it may be
+    missed by 1/2000. As in `compare`, what lies within 1e-12 of 0, relative to the largest magnitude, is one bin.
+
+    Raises
+    ------
+    ParameterError : a or b is not a `Law`.
+    """
+    laws = {"a": a, "b": b}
+    for name, law in laws.items():
+        if not isinstance(law, Law):
+            raise ParameterError(f"{name} must be a gequiv law; got {law!r}")
+    levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+    edges = [end for law in laws.values() for interval in law.support() for end in interval]
+    atoms = [location for law in laws.values() for location, _ in law.atoms()]
+    rounding = ROUNDING * max(_reach(a), _reach(b))
+    points = np.unique(np.concatenate([a.ppf(levels), b.ppf(levels), edges, atoms, [-rounding, rounding]]))
+    points = points[np.abs(points) >= rounding]
+    right, left = (np.array(limits) for limits in zip(*(_one_sided(law, points) for law in laws.values()), strict=True))
+    return float(max(np.abs(right[0] - right[1]).max(), np.abs(left[0] - left[1]).max()))
+
+
 def as_draws(name: str, value: Any) -> list[Array]:
     """`value`, one array or a list of arrays, as a list of non-empty finite 1-D arrays (copies)."""
     several = isinstance(value, (list, tuple)) and len(value) > 0 and not all(_is_number(item) for item in value)
@@ -213,23 +241,41 @@ def standard_error(values: tuple[float, ...]) -> float | None:
     return float(np.std(np.array(values) / scale, ddof=1) * scale / math.sqrt(len(values)))
 
 
-def _snap(sample: Array, law: Law, scale: float) -> Array:
+def _reach(law: Law) -> float:
+    """Largest magnitude in the law's support."""
+    edges = [abs(end) for interval in law.support() for end in interval]
+    return float(max(edges + [abs(location) for location, _ in law.atoms()]))
+
+
+def _snap(sample: Array, law: Law, rounding: float) -> Array:
     for location, _ in law.atoms():
-        sample[np.abs(sample - location) <= ROUNDING * scale] = location
+        sample[np.abs(sample - location) <= rounding] = location
     return np.sort(sample)
 
 
-def _distances(law: Law, sample: Array) -> tuple[float, float]:
-    """KS and W_1 of one sorted sample."""
-    atoms = law.atoms()
-    points = np.unique(np.concatenate([sample, [location for location, _ in atoms]]))
-    law_right = np.asarray(law.cdf(points), dtype=np.float64)
-    law_left = law_right.copy()
-    for location, weight in atoms:
-        law_left[points == location] -= weight
+def _one_sided(law: Law, points: Array) -> tuple[Array, Array]:
+    """The distribution function at the points and its limits from the left."""
+    right = np.asarray(law.cdf(points), dtype=np.float64)
+    left = right.copy()
+    for location, weight in law.atoms():
+        left[points == location] -= weight
+    return right, left
+
+
+def _distances(law: Law, sample: Array, rounding: float) -> tuple[float, float]:
+    """KS and W_1 of one sorted sample; see `compare` for what `rounding` does."""
+    atoms = [location for location, _ in law.atoms()]
+    points = np.unique(np.concatenate([sample, atoms]))
+    law_right, law_left = _one_sided(law, points)
     sample_right = np.searchsorted(sample, points, side="right") / sample.size
     sample_left = np.searchsorted(sample, points, side="left") / sample.size
-    ks = max(np.abs(sample_right - law_right).max(), np.abs(sample_left - law_left).max())
+    differences = np.maximum(np.abs(sample_right - law_right), np.abs(sample_left - law_left))
+    if 0.0 in atoms:
+        ks = float(differences.max())
+    else:
+        ends = np.array([np.nextafter(-rounding, -np.inf), rounding])
+        at_ends = np.abs(np.searchsorted(sample, ends, side="right") / sample.size - law.cdf(ends))
+        ks = float(max(at_ends.max(), differences[np.abs(points) > rounding].max(initial=0.0)))
 
     integral = points * law_right - law.partial_mean(points)  # of F from -inf; the atoms cancel in it
     total_mean = float(law.partial_mean(np.inf))
@@ -246,7 +292,7 @@ def _distances(law: Law, sample: Array) -> tuple[float, float]:
         first = level * (cut - left) - (at_cut - integral[:-1][crossed])
         second = (integral[1:][crossed] - at_cut) - level * (right - cut)
         between[crossed] = np.abs(first) + np.abs(second)
-    return float(ks), float(below + between.sum() + above)
+    return ks, float(below + between.sum() + above)
 
 
 def _moments(law: Law, samples: list[Array]) -> tuple[Moment, ...]:
@@ -256,6 +302,8 @@ def _moments(law: Law, samples: list[Array]) -> tuple[Moment, ...]:
             expected = law.moment(order)
         except ParameterError:  # beyond the floats, and so is every higher one
             break
+        except CertificationError:  # one number refused, not the law
+            continue
         with np.errstate(over="ignore"):
             values = tuple(float(np.mean(sample**order)) for sample in samples)
             mean = sum(values) / len(values)

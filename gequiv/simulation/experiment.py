@@ -1,4 +1,4 @@
-r"""The limit law put to the test on attention matrices: draw, compare, split the distance, state a verdict."""
+r"""A law put to the test on attention matrices: draw, compare, split the distance, state a verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from gequiv.attention.parameters import Attention
 from gequiv.errors import ParameterError
 from gequiv.laws.base import Law
 from gequiv.laws.marchenko_pastur import MarchenkoPastur
-from gequiv.simulation.comparison import Comparison, compare, ks_between, standard_error
+from gequiv.simulation.choice import Kind, LawChoice, Wish, choose_law, expected_outliers
+from gequiv.simulation.comparison import ROUNDING, Comparison, compare, ks_between, standard_error
+from gequiv.simulation.description import bias_text, mask_text, weights_text
 
 Outcome = Literal["held", "failed", "undecided"]
 Progress = Callable[[int, int], object]
@@ -25,6 +27,10 @@ Progress = Callable[[int, int], object]
 COVERAGE = 0.9545
 """Two-sided coverage of the intervals of the verdict: two standard errors of a normal distribution."""
 OUTLIER_SPACINGS = 2.0
+_DECADES = 100.0
+"""Ratio of the ends of a panel beyond which the mass is integrated in the logarithm."""
+_UNRESOLVED = 1e-4
+"""Mass below the rounding of an interval from 0 that shows a density no power of x describes."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Outliers:
     largest, largest_error : mean over draws of the largest value, and its standard error (None with one draw).
     threshold : edge + 2 (edge - the quantile at which one eigenvalue is left above): that spacing is the scale of the
         fluctuations at the edge, 2.8 Tracy–Widom units, and two of them above the edge are out of reach of the bulk.
+        Twice the edge at most, where a heavy tail leaves the last eigenvalue far below it.
     count : mean number of values a draw above the threshold.
     """
 
@@ -64,12 +71,17 @@ class Validation:
     Attributes
     ----------
     attention, law : what was compared.
+    law_kind : "finite-size", "limit", or "given" for a law of the user's.
     tolerance : largest Kolmogorov–Smirnov distance that counts as agreement.
     comparison : attention matrices against the law.
-    linear : linear-model matrices of the same size against the law; its distance is noise alone, as its limit is
-        the law.
+    limit, finite : the same matrices against the limit and the finite-size law; None where there is none, or where a
+        law was given.
+    law_distance : Kolmogorov–Smirnov distance between these two laws; None without both.
+    linear : linear-model matrices of the same size against the limit law, or against the given one; its distance is
+        noise alone, as its limit is the limit law. With a mask or a bias, against the finite-size law, which it need
+        not follow.
     marchenko_pastur : attention matrices against Marchenko–Pastur of variance e^{β²} - 1, which independent entries
-        would follow.
+        would follow; with a mask or a bias, of the variance that its weights leave to such entries on average.
     finite_size_bias : two-sample distance of all attention spectra against all linear-model spectra.
     sampling_noise : mean distance of one draw of attention from its other draws pooled, times √(1 - 1/draws) for the
         noise of those: what ``comparison.ks_mean`` would be for the right law. None with one draw.
@@ -78,6 +90,7 @@ class Validation:
         error of the density (whose integral it bounds); None for a law in closed form.
     mass : integral of ``law.pdf`` by an independent adaptive quadrature, plus the atoms.
     outliers : the top of the spectra against the right edge.
+    expected_outliers : (location, visible, origin) of ``law.outliers()``; empty for a law without.
     outcome : "held", "failed" or "undecided".
     passed : whether the outcome is "held".
     verdict : the outcome in words, with its numbers and reasons.
@@ -87,8 +100,12 @@ class Validation:
 
     attention: Attention
     law: Law
+    law_kind: Kind
     tolerance: float
     comparison: Comparison
+    limit: Comparison | None
+    finite: Comparison | None
+    law_distance: float | None
     linear: Comparison
     marchenko_pastur: Comparison
     finite_size_bias: float
@@ -97,6 +114,7 @@ class Validation:
     solver_error: float | None
     mass: float
     outliers: Outliers
+    expected_outliers: tuple[tuple[float, bool, str], ...]
     outcome: Outcome
     verdict: str
     requested: int
@@ -116,6 +134,10 @@ class Validation:
             "outcome": self.outcome,
             "verdict": self.verdict,
             "tolerance": self.tolerance,
+            "law": self.law_kind,
+            "laws_distance": self.law_distance,
+            "ks_limit": None if self.limit is None else self.limit.ks,
+            "ks_finite": None if self.finite is None else self.finite.ks,
             "ks": self.comparison.ks,
             "ks_mean": self.comparison.ks_mean,
             "ks_error": self.comparison.ks_error,
@@ -129,7 +151,10 @@ class Validation:
             "linear_noise": self.linear_noise,
             "solver_error": self.solver_error,
             "outliers": self.outliers.to_dict(),
+            "expected_outliers": [list(outlier) for outlier in self.expected_outliers],
             "comparison": self.comparison.to_dict(),
+            "limit": None if self.limit is None else self.limit.to_dict(),
+            "finite": None if self.finite is None else self.finite.to_dict(),
             "linear": self.linear.to_dict(),
             "marchenko_pastur": self.marchenko_pastur.to_dict(),
             "draws": self.comparison.draws,
@@ -142,6 +167,9 @@ class Validation:
                 "width": head.width,
                 "covariance": None if head.covariance is None else list(head.covariance),
                 "score": None if head.score is None else str(head.score),
+                "mask": mask_text(head),
+                "bias": bias_text(head),
+                "weights": weights_text(head),
             },
         }
 
@@ -165,21 +193,22 @@ def validate(
     rng: Any,
     *,
     tolerance: float = 0.05,
-    law: Law | None = None,
+    law: Law | LawChoice | Wish | None = None,
     progress: Progress | None = None,
 ) -> Validation:
-    r"""Draw attention matrices and say whether their spectrum follows the limit law.
+    r"""Draw attention matrices and say whether their spectrum follows the law.
 
     As many matrices of the linear model :math:`(\beta S + \sigma Z)/\sqrt{n}` of the same size are drawn beside them.
-    They split the distance of attention from the law into what the right law would show anyway (``sampling_noise``),
-    what attention of this size owes to not being its linear model yet (``finite_size_bias``), and the solver's error.
+    They split the distance of attention from the limit law into what the right law would show anyway
+    (``sampling_noise``), what attention of this size owes to not being its linear model yet (``finite_size_bias``), and
+    the solver's error.
 
     The verdict. The mean over draws of the Kolmogorov–Smirnov distance, give or take t standard errors (Student's t at
     95.45 %, two for many draws), is held against the tolerance:
 
-    - wholly below: the law held, unless the linear model misses the law by more than its own noise explains (twice the
-      noise plus one eigenvalue: then the law is not this head's), or Marchenko–Pastur fits better by more than the
-      noise; then it failed;
+    - wholly below: the law held, unless Marchenko–Pastur fits better by more than the noise, or the law is no
+      finite-size law and the linear model misses it by more than its own noise explains (twice the noise plus one
+      eigenvalue: then the law is not this head's); then it failed. With a mask or a bias neither applies;
     - wholly above: it failed, and the verdict says why;
     - neither, or a single draw: not enough draws.
 
@@ -190,7 +219,8 @@ def validate(
     rng : numpy Generator, or an int that seeds one. Every matrix is drawn from its own child Generator: draw i is the
         same whatever the number of draws.
     tolerance : largest distance that counts as agreement, in (0, 1).
-    law : the law to test, ``attention.limit_law()`` if None.
+    law : the law to test: a law, "finite", "limit", or None for the finite-size law where it matters, as `choose_law`
+        says; or what that function returned. If the finite-size law could not be certified the verdict says so.
     progress : called with (done, total) before the first and after each matrix; total is twice the samples.
 
     Memory: four matrices of tokens × keys at a time (0.5 GB at 4000 tokens), plus 2 · samples · tokens numbers.
@@ -199,7 +229,7 @@ def validate(
     ------
     ParameterError : an argument is out of range; or beta is above 26.64, where e^{β²} exceeds the floats; or the number
         of covariance eigenvalues does not divide the width.
-    CertificationError : the limit law could not be certified.
+    CertificationError : the law could not be certified.
     ValidationInterrupted : Ctrl-C after at least one draw; a KeyboardInterrupt that carries the result so far.
     """
     if not isinstance(attention, Attention):
@@ -208,19 +238,16 @@ def validate(
     tolerance = _checks.positive_real("tolerance", tolerance)
     if tolerance >= 1:
         raise ParameterError(f"tolerance must lie strictly between 0 and 1; got {tolerance!r}")
-    if law is not None and not isinstance(law, Law):
-        raise ParameterError(f"law must be a gequiv law or None; got {law!r}")
     generators = _children(_checks.generator(rng), 2 * samples)
-    law = attention.limit_law() if law is None else law
-    mass = total_mass(law)
+    choice = _chosen(attention, law)
+    mass = total_mass(choice.law)
 
     spectra: list[Array] = []
     linear: list[Array] = []
     try:
         _report(progress, 0, 2 * samples)
         for i in range(samples):
-            matrix = ensemble.centred(ensemble.draw_attention(attention, generators[2 * i]))
-            drawn = ensemble.squared_singular_values(matrix)
+            drawn = attention.spectrum(generators[2 * i])
             _report(progress, 2 * i + 1, 2 * samples)
             matrix = ensemble.draw_linear_model(attention, generators[2 * i + 1])
             linear.append(ensemble.squared_singular_values(matrix))
@@ -229,34 +256,72 @@ def validate(
     except KeyboardInterrupt as interrupt:
         if not spectra:
             raise
-        partial = _conclude(attention, law, mass, tolerance, samples, spectra, linear[: len(spectra)])
+        partial = _conclude(attention, choice, mass, tolerance, samples, spectra, linear[: len(spectra)])
         raise ValidationInterrupted(partial) from interrupt
-    return _conclude(attention, law, mass, tolerance, samples, spectra, linear)
+    return _conclude(attention, choice, mass, tolerance, samples, spectra, linear)
+
+
+def marchenko_pastur(head: Attention) -> MarchenkoPastur:
+    """The law of the head's matrix if its entries were independent, which the field believed: see `Validation`."""
+    variance, visibility = head.linear_model().total_variance, head.visibility
+    if visibility is not None:
+        variance *= float(np.mean(head.columns / visibility.effective_keys()))
+    return MarchenkoPastur(float(head.aspect), variance)
+
+
+def _chosen(head: Attention, law: Any) -> LawChoice:
+    if isinstance(law, LawChoice):
+        return law
+    if isinstance(law, Law):
+        return LawChoice(law, "given")
+    if law is not None and not isinstance(law, str):
+        raise ParameterError(f"law must be a gequiv law, 'auto', 'finite', 'limit' or None; got {law!r}")
+    return choose_law(head, law or "auto")  # type: ignore[arg-type]
 
 
 def total_mass(law: Law) -> float:
     r"""Mass of a law from its density alone: adaptive quadrature of ``law.pdf`` on every interval, plus the atoms.
 
-    With :math:`x = a + (b - a)\sin^2(\theta/2)` square-root and inverse square-root edges become smooth. The result
-    owes nothing to the law's own distribution function but the places, its quantiles, at which the range is cut.
+    With :math:`x = a + (b - a)\sin^2(\theta/2)` square-root and inverse square-root edges become smooth; where
+    neighbouring quantiles are more than two decades apart the variable is log x. The result owes nothing to the law's
+    own distribution function but the places, its quantiles, at which the range is cut. One exception: where a density
+    on (0, b), such as :math:`1/(x \log^2 x)`, puts more than 1e-4 below :math:`10^{-12} b`, that share comes from it.
     """
-    from scipy.integrate import quad
-
     cuts = np.asarray(law.ppf(np.linspace(0.0, 1.0, 9)))
     total = [weight for _, weight in law.atoms()]
     for low, high in law.support():
-        width = high - low
-
-        def integrand(theta: float, low: float = low, high: float = high, width: float = width) -> float:
-            x = min(low + width * math.sin(theta / 2) ** 2, high)
-            return float(law.pdf(x)) * width / 2 * math.sin(theta)
-
-        inside = cuts[(cuts > low) & (cuts < high)]
-        angles = np.unique([0.0, *(2 * np.arcsin(np.sqrt((inside - low) / width))), math.pi])
-        for begin, end in itertools.pairwise(angles):
-            # full_output keeps quad silent where rounding stops it short of the tolerance
-            total.append(quad(integrand, begin, end, epsabs=1e-13, epsrel=1e-12, limit=200, full_output=1)[0])
+        begin = low
+        if low == 0:
+            below = float(law.cdf(ROUNDING * high)) - float(law.cdf(0.0))
+            if below > _UNRESOLVED:
+                begin = ROUNDING * high
+                total.append(below)
+        inside = [begin, *np.unique(cuts[(cuts > begin) & (cuts < high)]).tolist(), high]
+        if inside[-2] * _DECADES < high:
+            inside.insert(-1, high / 2)
+        total.extend(_panel_mass(law, low, high, *panel) for panel in itertools.pairwise(inside))
     return math.fsum(total)
+
+
+def _panel_mass(law: Law, low: float, high: float, begin: float, end: float) -> float:
+    """Mass between two points of one interval of the support."""
+    from scipy.integrate import quad
+
+    width = high - low
+
+    def of_angle(theta: float) -> float:
+        x = min(low + width * math.sin(theta / 2) ** 2, high)
+        return float(law.pdf(x)) * width / 2 * math.sin(theta)
+
+    def of_logarithm(t: float) -> float:
+        x = math.exp(t)
+        return float(law.pdf(x)) * x
+
+    far = begin > 0 and begin * _DECADES < end < high
+    limits = [math.log(x) if far else 2 * math.asin(math.sqrt((x - low) / width)) for x in (begin, end)]
+    integrand = of_logarithm if far else of_angle
+    # full_output keeps quad silent where rounding stops it short of the tolerance
+    return float(quad(integrand, *limits, epsabs=1e-13, epsrel=1e-12, limit=200, full_output=1)[0])
 
 
 def _children(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
@@ -275,30 +340,53 @@ def _report(progress: Progress | None, done: int, total: int) -> None:
 
 
 def _conclude(
-    head: Attention, law: Law, mass: float, tolerance: float, requested: int, spectra: list[Array], linear: list[Array]
+    head: Attention,
+    choice: LawChoice,
+    mass: float,
+    tolerance: float,
+    requested: int,
+    spectra: list[Array],
+    linear: list[Array],
 ) -> Validation:
-    believed = MarchenkoPastur(float(head.aspect), head.linear_model().total_variance)
-    comparison, linear_comparison = compare(law, spectra), compare(law, linear)
-    marchenko_pastur = compare(believed, spectra)
-    noise, linear_noise = _noise(spectra), _noise(linear)
-    bias = ks_between(spectra, linear)
-    outcome, verdict = _judge(
-        head, tolerance, comparison, linear_comparison, marchenko_pastur, bias, noise, linear_noise
+    law = choice.law
+    comparison = compare(law, spectra)
+    limit, finite = (
+        None if other is None else comparison if other is law else compare(other, spectra)
+        for other in (choice.limit, choice.finite)
     )
+    evidence = Evidence(
+        kind=choice.kind,
+        law=comparison,
+        limit=limit,
+        finite=finite,
+        linear=compare(choice.limit or law, linear),
+        marchenko_pastur=compare(marchenko_pastur(head), spectra),
+        bias=ks_between(spectra, linear),
+        noise=_noise(spectra),
+        linear_noise=_noise(linear),
+        refusal=choice.refusal,
+        linear_model_follows=head.visibility is None and not hasattr(law, "outliers"),
+    )
+    outcome, verdict = _judge(head, tolerance, evidence)
     certificate = getattr(law, "certificate", None)
     return Validation(
         attention=head,
         law=law,
+        law_kind=choice.kind,
         tolerance=tolerance,
         comparison=comparison,
-        linear=linear_comparison,
-        marchenko_pastur=marchenko_pastur,
-        finite_size_bias=bias,
-        sampling_noise=noise,
-        linear_noise=linear_noise,
+        limit=limit,
+        finite=finite,
+        law_distance=choice.distance,
+        linear=evidence.linear,
+        marchenko_pastur=evidence.marchenko_pastur,
+        finite_size_bias=evidence.bias,
+        sampling_noise=evidence.noise,
+        linear_noise=evidence.linear_noise,
         solver_error=None if certificate is None else float(certificate.mass_error + certificate.density_error),
         mass=mass,
         outliers=_outliers(law, spectra),
+        expected_outliers=expected_outliers(law),
         outcome=outcome,
         verdict=verdict,
         requested=requested,
@@ -318,7 +406,7 @@ def _noise(spectra: list[Array]) -> float | None:
 def _outliers(law: Law, spectra: list[Array]) -> Outliers:
     edge = max([*(high for _, high in law.support()), *(location for location, _ in law.atoms())])
     spacing = max(edge - float(law.ppf(max(0.0, 1 - 1 / spectrum.size))) for spectrum in spectra)
-    threshold = edge + OUTLIER_SPACINGS * spacing
+    threshold = edge + min(OUTLIER_SPACINGS * spacing, edge)
     tops = tuple(float(spectrum[-1]) for spectrum in spectra)
     return Outliers(
         edge=float(edge),
@@ -335,28 +423,60 @@ def _student(draws: int) -> float:
     return float(stdtrit(draws - 1, 0.5 + COVERAGE / 2))
 
 
-def _judge(
-    head: Attention,
-    tolerance: float,
-    comparison: Comparison,
-    linear: Comparison,
-    believed: Comparison,
-    bias: float,
-    noise: float | None,
-    linear_noise: float | None,
-) -> tuple[Outcome, str]:
+@dataclass(frozen=True)
+class Evidence:
+    """What the verdict rests on: fields as those of `Validation`.
+
+    ``refusal`` is why there is no finite-size law, ``linear_model_follows`` whether the law is the linear model's.
+    """
+
+    kind: Kind
+    law: Comparison
+    limit: Comparison | None
+    finite: Comparison | None
+    linear: Comparison
+    marchenko_pastur: Comparison
+    bias: float
+    noise: float | None
+    linear_noise: float | None
+    refusal: str | None
+    linear_model_follows: bool
+
+
+def _judge(head: Attention, tolerance: float, evidence: Evidence) -> tuple[Outcome, str]:
+    outcome, verdict = _compared(head, tolerance, evidence)
+    return outcome, " ".join([verdict, *_other_law(head, evidence)])
+
+
+def _other_law(head: Attention, evidence: Evidence) -> list[str]:
+    """What the law that was not tested would have said."""
+    if evidence.kind == "finite-size":
+        if evidence.limit is not None:
+            return [f"The limit theorem alone: KS {_plain(evidence.limit.ks_mean)}."]
+        return ["No limit theorem covers a mask or a bias."] if head.visibility is not None else []
+    if evidence.finite is not None:
+        return [f"The finite-size law: KS {_plain(evidence.finite.ks_mean)}."]
+    if evidence.refusal is not None:
+        return [f"The limit law was tested, as the finite-size law is not to be had: {evidence.refusal}."]
+    return []
+
+
+def _compared(head: Attention, tolerance: float, evidence: Evidence) -> tuple[Outcome, str]:
+    comparison, linear, believed = evidence.law, evidence.linear, evidence.marchenko_pastur
+    noise, linear_noise, bias = evidence.noise, evidence.linear_noise, evidence.bias
+    named = " from the finite-size law" if evidence.kind == "finite-size" else ""
     distance = f"KS distance {_plain(comparison.ks_mean)}"
     if comparison.ks_error is None or noise is None or linear_noise is None:
         return "undecided", (
-            f"Not enough draws: {distance} from one draw, without an error bar, against a tolerance of {tolerance:g}; "
-            "two draws are the least, four are better."
+            f"Not enough draws: {distance}{named} from one draw, without an error bar, against a tolerance of "
+            f"{tolerance:g}; two draws are the least, four are better."
         )
     margin = _student(comparison.draws) * comparison.ks_error
-    distance += f" ± {_plain(margin)} (mean of {comparison.draws} draws, 95 %)"
+    distance += f" ± {_plain(margin)} (mean of {comparison.draws} draws, 95 %){named}"
 
     size = comparison.size / comparison.draws
     allowed = 2 * linear_noise + 1 / size
-    if linear.ks_mean > allowed:
+    if evidence.linear_model_follows and linear.ks_mean > allowed:
         return "failed", (
             f"Failed: the linear model itself, {_sizes(head)}, is at KS {_plain(linear.ks_mean)} from the law, where "
             f"its own noise explains {_plain(linear_noise)} (at most {_plain(allowed)}): this is not this head's law"
@@ -365,15 +485,15 @@ def _judge(
         )
     gains = tuple(a - b for a, b in zip(comparison.ks_per_draw, believed.ks_per_draw, strict=True))
     gain, gain_error = math.fsum(gains) / len(gains), standard_error(gains) or 0.0
-    if gain > max(noise, _student(comparison.draws) * gain_error):
+    if head.visibility is None and gain > max(noise, _student(comparison.draws) * gain_error):
         return "failed", (
             f"Failed: Marchenko–Pastur, at KS {_plain(believed.ks_mean)}, fits better than the law, at {distance}, by "
-            f"more than the sampling noise of {_plain(noise)}. {_reasons(head, bias, linear)}"
+            f"more than the sampling noise of {_plain(noise)}. {_reasons(head, evidence)}"
         )
     if comparison.ks_mean - margin > tolerance:
         return "failed", (
             f"Failed: {distance} is above the tolerance of {tolerance:g}; sampling noise explains {_plain(noise)}. "
-            + _reasons(head, bias, linear)
+            + _reasons(head, evidence)
         )
     if comparison.ks_mean + margin > tolerance:
         return "undecided", (
@@ -388,8 +508,11 @@ def _judge(
     )
 
 
-def _reasons(head: Attention, bias: float, linear: Comparison) -> str:
-    """Why attention of this size is not at its limit, in words."""
+def _reasons(head: Attention, evidence: Evidence) -> str:
+    """Why attention of this size is not at the law, in words."""
+    if not evidence.linear_model_follows:
+        causes = _tail(head) or ["no reason is known, for which the head deserves a report"]
+        return "What the law leaves out: " + "; ".join(causes) + "."
     causes = []
     narrow = min(head.inner_dimensions)
     harmonics = narrow * (narrow + 1) // 2 - 1
@@ -400,20 +523,27 @@ def _reasons(head: Attention, bias: float, linear: Comparison) -> str:
             f"exponential for noise, which needs many more than {head.columns} quadratic features, and there are "
             f"{harmonics}"
         )
-    log_tail = 6 * (head.beta * head.spread) ** 2 - math.log(head.columns)
-    if head.score is None and log_tail > math.log(0.1):
-        causes.append(
-            f"beta {head.beta:g} is large for {head.columns} keys: the entries' log-normal tail is felt, "
-            f"e^(6 beta^2)/keys = {math.exp(log_tail):.3g} where well below 1 is needed"
-            if log_tail < 100
-            else f"beta {head.beta:g} is large for {head.columns} keys: the entries' log-normal tail is felt"
-        )
+    causes += _tail(head)
     if not causes:
         causes.append("take more tokens at the same proportions: the distance falls about as 1/tokens")
     return (
-        f"The law is right for the linear model (KS {_plain(linear.ks_mean)}), from which attention of this size, "
-        f"{_sizes(head)}, is {_plain(bias)} away: " + "; ".join(causes) + "."
+        f"The law is right for the linear model (KS {_plain(evidence.linear.ks_mean)}), from which attention of this "
+        f"size, {_sizes(head)}, is {_plain(evidence.bias)} away: " + "; ".join(causes) + "."
     )
+
+
+def _tail(head: Attention) -> list[str]:
+    """Whether the log-normal tail of the entries is felt over the keys that a typical row sees."""
+    visibility = head.visibility
+    keys = head.columns if visibility is None else round(float(np.median(visibility.effective_keys())))
+    log_tail = 6 * (head.beta * head.spread) ** 2 - math.log(keys)
+    if head.score is not None or log_tail <= math.log(0.1):
+        return []
+    return [
+        f"beta {head.beta:g} is large for {keys} keys{'' if visibility is None else ' a row'}: the entries' log-normal "
+        "tail is felt"
+        + (f", e^(6 beta^2)/keys = {math.exp(log_tail):.3g} where well below 1 is needed" if log_tail < 100 else "")
+    ]
 
 
 def _sizes(head: Attention) -> str:

@@ -28,7 +28,7 @@ def test_the_documented_command(process):
 
 
 def test_failed_verdict(process):
-    outcome = process("validate", "--tokens", "100", "--head-dim", "8", "--samples", "2", "--json")
+    outcome = process("validate", "--tokens", "100", "--head-dim", "8", "--samples", "2", "--law", "limit", "--json")
     assert (outcome.code, outcome.err) == (1, "")
     assert json.loads(outcome.out)["passed"] is False
 
@@ -94,5 +94,6 @@ def test_help_of_each_command(cli):
     for command in ("predict", "validate"):
         outcome = cli(command, "--help")
         assert outcome.code == 0
-        for word in ("Examples", "--tokens", "--head-dim", "--beta", "--keys", "--width", "--covariance", "--method"):
+        options = "tokens head-dim beta keys width covariance mask alibi law method"
+        for word in ("Examples", *(f"--{name}" for name in options.split())):
             assert word in outcome.out

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import gequiv
+from tests.simulation.heavy_tail import HeavyTail
 
 HELD = ("--tokens", "160", "--head-dim", "80", "--samples", "3", "--tolerance", "0.15")
 
@@ -28,7 +29,12 @@ def test_json_is_one_object(cli, tmp_path):
     assert told["wasserstein"] > 0
     assert told["mass"] == pytest.approx(1, abs=1e-10)
     head = gequiv.Attention(160, 80, 0.5)
-    assert told["support"] == [list(interval) for interval in head.limit_law().support()]
+    assert told["law"] == "finite-size"
+    assert told["support"] == [list(interval) for interval in head.finite_law().support()]
+    assert 0 < told["ks_finite"] == told["ks"] < told["ks_limit"]
+    assert told["laws_distance"] > 4 / 160
+    assert (told["mask"], told["alibi"]) == (None, None)
+    assert [origin for _, _, origin in told["expected_outliers"]] == ["Perron value of A", "column direction"]
     assert told["seed"] == 5
     assert told["version"] == gequiv.__version__
     assert told["attention"]["tokens"] == 160
@@ -56,15 +62,19 @@ def test_table_and_default_figure(cli, tmp_path):
     outcome = cli("validate", *HELD)
     assert (outcome.code, outcome.err) == (0, "")
     words = (
-        "attention to the law",
+        "attention to the finite-size law",
+        "attention to the limit law",
+        "finite-size law to the limit law",
         "sampling noise",
         "finite-size bias",
         "solver error",
-        "linear model to the law",
+        "linear model to the limit law",
         "attention to Marchenko–Pastur",
         "Wasserstein-1",
         "moment 4",
         "right edge",
+        "expected: column direction",
+        "The limit theorem alone: KS",
         "mass",
         "Held",
         "gequiv-validate.png",
@@ -97,7 +107,7 @@ def test_tall_head_has_its_atom_in_the_report(cli):
 
 
 def test_failed_verdict_is_exit_code_one(cli):
-    outcome = cli("validate", "--tokens", "150", "--head-dim", "8", "--samples", "3", "--no-plot")
+    outcome = cli("validate", "--tokens", "150", "--head-dim", "8", "--samples", "3", "--no-plot", "--law", "limit")
     assert (outcome.code, outcome.err) == (1, "")
     assert "Failed" in outcome.out
     assert "head width 8" in outcome.out
@@ -143,3 +153,28 @@ def test_interrupt_before_the_first_draw(cli, monkeypatch):
     outcome = cli("validate", *HELD, "--no-plot")
     assert (outcome.code, outcome.out.strip()) == (130, "")
     assert outcome.err.strip() == "interrupted"
+
+
+def test_law_by_name(cli):
+    told = [
+        strict_json(cli("validate", *HELD, "--json", *arguments).out)
+        for arguments in (["--law", "finite"], ["--law", "limit"], ["--method", "curve"])
+    ]
+    assert [record["law"] for record in told] == ["finite-size", "limit", "limit"]
+    assert told[1]["ks"] == told[2]["ks"] == told[0]["ks_limit"]
+    assert told[1]["ks_finite"] == told[0]["ks"]
+    assert f"The finite-size law: KS {told[1]['finite']['ks_mean']:.3g}." in told[1]["verdict"]
+
+
+def test_masked_head(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("gequiv.attention.parameters.Attention.finite_law", lambda head, **_: HeavyTail())
+    options = ("validate", "--tokens", "60", "--head-dim", "16", "--samples", "2", "--mask", "window:20")
+    told = strict_json(cli(*options, "--alibi", "0.1", "--json").out)
+    assert (told["mask"], told["alibi"], told["law"]) == ("window:20", 0.1, "finite-size")
+    assert (told["ks_limit"], told["laws_distance"]) == (None, None)
+    outcome = cli(*options, "--plot", "masked.png")
+    assert "√keys (A - Ā)" in outcome.out
+    assert "mask window:20" in outcome.out
+    assert "linear model to the finite-size law" in outcome.out
+    assert "attention to the limit law" not in outcome.out
+    assert (tmp_path / "masked.png").read_bytes().startswith(b"\x89PNG")

@@ -8,8 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 import gequiv
+from gequiv.attention.outliers import Outlier
 from gequiv.errors import InputFileError
 from gequiv.plotting import density_figure, save_figure, validation_figure
+from tests.simulation.heavy_tail import HeavyTail
 
 HEADS = {
     "square": gequiv.Attention(120, 60, 1.0),
@@ -21,6 +23,7 @@ HEADS = {
 }
 LAWS = {name: head.limit_law() for name, head in HEADS.items()}
 LAWS["huge"] = gequiv.Attention(120, 60, 26.0).limit_law()
+LAWS["finite size"] = gequiv.Attention(200, 16, 0.5).finite_law()
 LAWS["tiny"] = gequiv.Attention(120, 240, 1e-3).limit_law()
 
 
@@ -104,7 +107,7 @@ def test_validation(name, tmp_path):
     believed = gequiv.MarchenkoPastur(float(head.aspect), law.mean())
     above, below = validation_figure(law, draws, reference=believed, title=name)
     labels = [text.get_text() for text in above.get_legend().get_texts()]
-    assert labels[:3] == ["3 draws", "limit law", "Marchenko–Pastur"]
+    assert labels[:3] == ["3 draws", "law", "Marchenko–Pastur"]
 
     (bars,) = [patch for patch in above.patches if isinstance(patch, StepPatch)]
     values, cuts, _ = bars.get_data()
@@ -126,6 +129,65 @@ def test_validation(name, tmp_path):
     assert np.abs(difference.get_ydata()).max() <= measured + 1e-9
     save_figure(above, tmp_path / "validate.pdf")
     assert (tmp_path / "validate.pdf").read_bytes().startswith(b"%PDF")
+
+
+class WithOutliers(HeavyTail):
+    """Two outliers of its own, of which one is seen, and the Perron value of A, which its matrix does not have."""
+
+    def outliers(self):
+        return [
+            Outlier(1e6, True, "Perron value of A", 9.0),
+            Outlier(1e4, True, "column direction", 2.0),
+            Outlier(3000.0, False, "row direction", 0.5),
+        ]
+
+
+@pytest.mark.parametrize("singular", [False, True])
+def test_heavy_tail(singular):
+    squares = WithOutliers()
+    law = squares.singular_values() if singular else squares
+    power = 0.5 if singular else 1
+    axes = density_figure(law)
+    assert axes.get_xscale() == "log"
+    assert axes.get_yscale() == "linear"
+    low, high = axes.get_xlim()
+    assert law.cdf(low) == pytest.approx(0.05, abs=1e-6)
+    assert [text.get_text() for text in axes.texts] == ["← 5 % below"]
+    (line,) = density_lines(axes)
+    x, y = line.get_xdata(), line.get_ydata()
+    np.testing.assert_allclose(y, law.pdf(x) * x, rtol=1e-12)
+    assert drawn_mass(axes, [line]) == pytest.approx(1 - law.cdf(x[0]), abs=2e-3)
+    (mark,) = [line for line in axes.lines if line.get_marker() == "D"]
+    assert mark.get_xdata()[0] == pytest.approx(1e4**power)
+    assert high == pytest.approx(1.4 * 1e4**power)
+    assert "expected outlier" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_validation_of_a_heavy_tail_beside_the_limit(tmp_path):
+    law, rng = WithOutliers(), np.random.default_rng(4)
+    draws = [np.append(law.rvs(499, rng), 1e4) for _ in range(2)]
+    above, below = validation_figure(
+        law, draws, reference=gequiv.MarchenkoPastur(1, law.mean()), theorem=LAWS["square"], theorem_label="the theorem"
+    )
+    assert above.get_xscale() == "log"
+    labels = [text.get_text() for text in above.get_legend().get_texts()]
+    assert labels == ["2 draws", "law", "the theorem", "Marchenko–Pastur", "expected outlier"]
+    (bars,) = [patch for patch in above.patches if isinstance(patch, StepPatch)]
+    values, cuts, _ = bars.get_data()
+    shown = np.mean(np.sqrt(np.concatenate(draws)) >= cuts[0])
+    assert (values * np.diff(np.log(cuts))).sum() == pytest.approx(shown, abs=1e-9)
+    assert shown > 0.9
+    assert cuts[-1] >= 100
+    assert len(below.lines) == 4  # zero, the draws and two laws
+    save_figure(above, tmp_path / "validate.png")
+
+
+def test_outliers_that_cannot_be_certified_are_left_out():
+    class Refusing(HeavyTail):
+        def outliers(self):
+            raise gequiv.CertificationError("too far out")
+
+    assert density_figure(Refusing()).get_legend() is None
 
 
 def test_one_array_is_one_draw():

@@ -7,7 +7,8 @@ import pytest
 
 import gequiv
 from gequiv.plotting import support_grid
-from gequiv.plotting.grid import interval_masses
+from gequiv.plotting.grid import interval_masses, spread_out
+from tests.simulation.heavy_tail import HeavyTail
 
 LAWS = {
     "square": gequiv.Attention(1000, 500, 1.0).limit_law(),
@@ -18,6 +19,9 @@ LAWS = {
     "huge": gequiv.Attention(1000, 500, 26.0).limit_law(),
     "singular values": gequiv.Attention(1000, 50, 0.5).limit_law().singular_values(),
     "closed form": gequiv.MarchenkoPastur(2, 3),
+    "finite size": gequiv.Attention(200, 16, 0.5).finite_law(),
+    "heavy tail": HeavyTail(),
+    "heavy tail, singular values": HeavyTail().singular_values(),
 }
 
 
@@ -37,7 +41,24 @@ def test_every_interval_is_seen_and_the_mass_followed(law):
     assert all(((x > low) & (x < high)).sum() >= 10 for low, high in law.support())
     atoms = sum(weight for _, weight in law.atoms())
     levels = np.concatenate([[atoms], law.cdf(x), [1.0]])
-    assert np.diff(levels).max() < 0.02
+    assert np.diff(levels[1:]).max() < 0.02
+    assert levels[1] - atoms < 0.03  # of which the heavy tail has .024 below rounding
+
+
+@pytest.mark.parametrize("power", [1, 0.5])
+def test_heavy_tails_are_followed_over_their_decades(power):
+    law = HeavyTail() if power == 1 else HeavyTail().singular_values()
+    x = support_grid(law, 400)
+    assert x[0] > 3e-9**power
+    visible = x[x > 1e-3**power]
+    assert np.diff(np.log(visible)).max() < 0.3 * power
+    assert (x > 1000**power).sum() >= 20
+
+
+def test_which_laws_are_spread_out():
+    spread = {name for name, law in LAWS.items() if any(spread_out(law, *interval) for interval in law.support())}
+    assert spread == {"heavy tail", "heavy tail, singular values"}
+    assert not spread_out(HeavyTail(80.0), 0.0, 80.0)
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)

@@ -16,7 +16,8 @@ from scipy.integrate import quad
 from gequiv.errors import ParameterError
 from gequiv.laws.chain import GaussianChainPlusNoise
 from gequiv.laws.marchenko_pastur import MarchenkoPastur
-from gequiv.simulation import compare, ks_between
+from gequiv.simulation import compare, ks_between, laws_distance
+from tests.simulation.heavy_tail import HeavyTail
 
 LAWS = {
     "square": MarchenkoPastur(1.0, 0.7),
@@ -27,6 +28,7 @@ LAWS = {
     "two intervals": GaussianChainPlusNoise([0.1], 1, 1.0, 0.01),
     "singular values": GaussianChainPlusNoise([0.5], 1, 0.25, 0.034).singular_values(),
     "singular values with atom": MarchenkoPastur(2.5, 1.3).singular_values(),
+    "heavy tail": HeavyTail(50.0),
 }
 
 
@@ -213,6 +215,58 @@ def test_input_is_not_changed():
     compare(LAWS["atom at zero"], sample)
     ks_between(sample, sample)
     assert sample.tolist() == [2.0, 1e-16, 1.0]
+
+
+def test_what_rounding_leaves_undecided_is_one_bin():
+    """2.4 % of the law are below 3e-9: where the sample has them down there, or whether at 0, is not seen."""
+    law = HeavyTail()
+    sample = law.ppf((np.arange(400) + 0.5) / 400)
+    few = np.count_nonzero(sample < 3e-9)
+    assert few == 10
+    expected = compare(law, sample).ks
+    # of 400 points 10 are in the bin, where the law has 9.7; elsewhere midpoints are half a point off
+    assert expected == pytest.approx(1 / 800, abs=1e-12)
+    rng = np.random.default_rng(0)
+    for moved in (np.zeros(few), np.full(few, 3e-9), rng.uniform(-3e-9, 3e-9, few)):
+        sample[:few] = moved
+        assert compare(law, sample).ks == pytest.approx(expected, abs=1e-14)
+    sample[:few] = 4e-9
+    assert compare(law, sample).ks > 0.02
+    sample[:few] = -4e-9
+    assert compare(law, sample).ks == pytest.approx(few / 400, abs=1e-14)
+
+
+def test_the_bin_of_a_sample_that_is_all_rounding():
+    law = HeavyTail()
+    assert compare(law, np.zeros(7)).ks == pytest.approx(1 - law.cdf(3e-9), abs=1e-14)
+
+
+def test_uncertified_moments_are_left_out():
+    assert [moment.order for moment in compare(HeavyTail(), [0.5, 2.0]).moments] == [1, 2, 4]
+
+
+def test_distance_of_two_laws():
+    a, b = LAWS["gap at zero"], MarchenkoPastur(0.3, 2.0)
+    x = np.linspace(0, 7, 200001)
+    assert laws_distance(a, b) == pytest.approx(np.abs(a.cdf(x) - b.cdf(x)).max(), abs=1e-5)
+    assert laws_distance(a, b) == laws_distance(b, a)
+    assert laws_distance(a, a) == 0
+
+
+def test_distance_of_two_laws_at_their_atoms():
+    # .6 and .5 at zero; elsewhere the laws are nearer
+    assert laws_distance(LAWS["atom at zero"], MarchenkoPastur(2, 1.3)) == pytest.approx(0.1, abs=1e-12)
+    # .999 at zero against 2 % below rounding
+    heavy = HeavyTail(50.0)
+    assert laws_distance(MarchenkoPastur(1e3, 1e-3), heavy) == pytest.approx(0.999 - heavy.cdf(5e-11), abs=1e-12)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_distance_refuses_what_is_no_law(side):
+    pair = [LAWS["square"], LAWS["square"]]
+    pair[side] = [1.0]
+    with pytest.raises(ParameterError, match=f"{'ab'[side]} must be a gequiv law"):
+        laws_distance(*pair)
 
 
 def test_order_does_not_matter():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -9,18 +10,29 @@ import numpy as np
 import pytest
 
 from gequiv.attention import Attention, ensemble
-from gequiv.errors import ParameterError
+from gequiv.attention.outliers import Outlier
+from gequiv.errors import CertificationError, ParameterError
 from gequiv.laws.chain import GaussianChainPlusNoise
 from gequiv.laws.marchenko_pastur import MarchenkoPastur
-from gequiv.simulation import Comparison, ValidationInterrupted, compare, ks_between, validate
-from gequiv.simulation.experiment import _judge, total_mass
+from gequiv.simulation import (
+    Comparison,
+    LawChoice,
+    ValidationInterrupted,
+    choose_law,
+    compare,
+    ks_between,
+    laws_distance,
+    validate,
+)
+from gequiv.simulation.experiment import Evidence, _judge, total_mass
+from tests.simulation.heavy_tail import HeavyTail
 
 HEAD = Attention(tokens=600, head_dim=300, beta=0.5)
 
 
 @pytest.fixture(scope="module")
 def held():
-    return validate(HEAD, 4, np.random.default_rng(1))
+    return validate(HEAD, 4, np.random.default_rng(1), law="limit")
 
 
 def test_holds_where_the_theorem_is_near(held):
@@ -36,6 +48,11 @@ def test_holds_where_the_theorem_is_near(held):
 
 
 def test_numbers_are_what_they_are_said_to_be(held):
+    assert held.law_kind == "limit"
+    assert held.limit is held.comparison
+    assert held.finite == compare(HEAD.finite_law(), list(held.spectra))
+    assert held.law_distance == laws_distance(HEAD.finite_law(), HEAD.limit_law())
+    assert held.expected_outliers == ()
     assert held.comparison == compare(held.law, list(held.spectra))
     assert held.linear == compare(held.law, list(held.linear_spectra))
     believed = MarchenkoPastur(1, math.expm1(0.25))
@@ -77,13 +94,17 @@ def test_dictionary_is_json(held):
     assert record["mass"] == held.mass
     assert record["attention"] == {
         "tokens": 600, "head_dim": 300, "beta": 0.5, "keys": 600, "width": None, "covariance": None,
-        "score": None,
+        "score": None, "mask": None, "bias": None, "weights": None,
     }  # fmt: skip
+    assert (record["law"], record["laws_distance"]) == ("limit", held.law_distance)
+    assert (record["ks_limit"], record["ks_finite"]) == (held.comparison.ks, held.finite.ks)
+    assert record["limit"]["ks_mean"] == held.comparison.ks_mean
+    assert record["expected_outliers"] == []
 
 
 def test_narrow_heads_fail_and_the_verdict_says_why():
     """At d_k = 8 the limit is off by more than ten times the tolerance."""
-    result = validate(Attention(tokens=600, head_dim=8, beta=0.5), 3, 1)
+    result = validate(Attention(tokens=600, head_dim=8, beta=0.5), 3, 1, law="limit")
     assert result.outcome == "failed"
     assert not result.passed
     assert "head width 8 is small for 600 keys" in result.verdict
@@ -94,7 +115,7 @@ def test_narrow_heads_fail_and_the_verdict_says_why():
 
 
 def test_narrow_embeddings_are_named_too():
-    verdict = validate(Attention(tokens=300, head_dim=150, beta=0.5, width=8), 2, 1).verdict
+    verdict = validate(Attention(tokens=300, head_dim=150, beta=0.5, width=8), 2, 1, law="limit").verdict
     assert "embedding width 8 is small for 300 keys" in verdict
 
 
@@ -128,6 +149,12 @@ def comparison(*ks):
     return Comparison(float(np.mean(ks)), ks, float(np.mean(ks)), error, 0.0, ks, 0.0, 0.0, (), len(ks), 600 * len(ks))
 
 
+def evidence(law, linear, believed, **changes):
+    """Of the limit law, where the noise is .004."""
+    given = Evidence("limit", law, law, None, linear, believed, 0.03, 0.004, 0.004, None, True)
+    return dataclasses.replace(given, **changes)
+
+
 @pytest.mark.parametrize(
     ("law", "believed", "linear", "outcome"),
     [
@@ -148,7 +175,7 @@ def comparison(*ks):
 )
 def test_rules_of_the_verdict(law, believed, linear, outcome):
     judged, text = _judge(
-        HEAD, 0.05, comparison(*law), comparison(linear, linear), comparison(*believed), 0.03, 0.004, 0.004
+        HEAD, 0.05, evidence(law=comparison(*law), linear=comparison(linear, linear), believed=comparison(*believed))
     )
     assert judged == outcome
     assert text.startswith({"held": "Held", "failed": "Failed", "undecided": "Not enough draws"}[outcome])
@@ -164,10 +191,8 @@ def test_one_draw_decides_nothing():
 
 def test_undecided_between_the_tolerances(held):
     """A tolerance at the measured distance itself lies inside any interval."""
-    outcome, verdict = _judge(
-        HEAD, held.comparison.ks_mean, held.comparison, held.linear, held.marchenko_pastur, held.finite_size_bias,
-        held.sampling_noise, held.linear_noise,
-    )  # fmt: skip
+    found = evidence(held.comparison, held.linear, held.marchenko_pastur)
+    outcome, verdict = _judge(HEAD, held.comparison.ks_mean, found)
     assert outcome == "undecided"
     assert "more draws" in verdict
 
@@ -199,6 +224,7 @@ def test_feature_covariance():
     assert result.mass == pytest.approx(1, abs=1e-9)
     # the law of white tokens is another one, and the linear model says so
     white = Attention(200, 100, 0.5, width=200).limit_law()
+    assert isinstance(result.limit, Comparison)
     assert validate(head, 2, 3, tolerance=0.3, law=white).outcome == "failed"
 
 
@@ -242,7 +268,10 @@ def test_interruption_before_the_first_draw_is_plain():
         ((HEAD, 2, 1), {"tolerance": 0}, "tolerance must be a finite real number above 0"),
         ((HEAD, 2, 1), {"tolerance": 1.0}, "tolerance must lie strictly between 0 and 1; got 1.0"),
         ((HEAD, 2, 1), {"tolerance": math.nan}, "tolerance must be"),
-        ((HEAD, 2, 1), {"law": "semicircle"}, "law must be a gequiv law or None"),
+        ((HEAD, 2, 1), {"law": "semicircle"}, "law must be one of 'auto', 'finite', 'limit'; got 'semicircle'"),
+        ((HEAD, 2, 1), {"law": 3.0}, "law must be a gequiv law, 'auto', 'finite', 'limit' or None; got 3.0"),
+        ((Attention(20, 10, mask="causal"), 2, 1), {"law": "limit"}, "limit_law is the law of unmasked attention"),
+        ((Attention(20, 10, score=np.exp), 2, 1), {"law": "finite"}, "score"),
         ((HEAD, 2, None), {}, "rng must be a numpy.random.Generator"),
         ((Attention(20, 10, 27.0), 2, 1), {}, "beta must be at most 26.64"),
     ],
@@ -282,3 +311,153 @@ def test_beta_up_to_the_largest():
 )
 def test_mass_from_the_density_alone(law):
     assert total_mass(law) == pytest.approx(1, abs=1e-10)
+
+
+# -- which law is tested -------------------------------------------------------------------------------
+
+NARROW = Attention(tokens=300, head_dim=16, beta=0.5)
+CAUSAL = Attention(tokens=60, head_dim=16, beta=0.5, mask="causal")
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    return validate(NARROW, 3, 1)
+
+
+def test_narrow_heads_are_held_against_the_finite_law(narrow):
+    """The limit is off by .2 at this size, the finite-size law by .02, with a noise of .01."""
+    assert (narrow.law_kind, narrow.outcome) == ("finite-size", "held")
+    law, limit = NARROW.finite_law(), NARROW.limit_law()
+    assert narrow.comparison == narrow.finite == compare(law, list(narrow.spectra))
+    assert narrow.limit == compare(limit, list(narrow.spectra))
+    assert narrow.linear == compare(limit, list(narrow.linear_spectra))
+    assert narrow.law_distance == laws_distance(law, limit) > 4 / 300
+    assert narrow.limit.ks_mean > 0.1 > 0.05 > narrow.comparison.ks_mean
+    assert f"The limit theorem alone: KS {narrow.limit.ks_mean:.3g}." in narrow.verdict
+    assert "from the finite-size law" in narrow.verdict
+    assert [(o.location, o.visible, o.origin) for o in law.outliers()] == list(narrow.expected_outliers)
+    assert narrow.mass == pytest.approx(1, abs=1e-9)
+
+
+def test_the_limit_alone_would_have_failed(narrow):
+    told = validate(NARROW, 3, 1, law="limit")
+    assert told.outcome == "failed"
+    assert told.comparison == narrow.limit
+    assert told.finite == narrow.comparison
+    assert f"The finite-size law: KS {narrow.comparison.ks_mean:.3g}." in told.verdict
+
+
+def test_the_finite_law_given_by_hand_is_not_refused(narrow):
+    """The linear model misses it, which proves nothing."""
+    told = validate(NARROW, 3, 1, law=NARROW.finite_law())
+    assert (told.outcome, told.law_kind) == ("held", "given")
+    assert told.comparison == narrow.comparison
+    assert (told.limit, told.finite, told.law_distance) == (None, None, None)
+    assert told.linear.ks_mean > 2 * told.linear_noise + 1 / 300
+    assert told.expected_outliers == narrow.expected_outliers
+
+
+def test_near_the_limit_the_limit_law_is_tested():
+    head = Attention(100, 100, 0.3)
+    choice = choose_law(head)
+    assert choice.kind == "limit"
+    assert choice.distance <= 4 / 100
+    assert choose_law(head, "finite").kind == "finite-size"
+    assert choose_law(head, "finite").distance == choice.distance
+
+
+def test_a_finite_law_that_cannot_be_certified_is_named(monkeypatch):
+    def refuse(head, **_):
+        raise CertificationError("the scan missed a gap")
+
+    monkeypatch.setattr(Attention, "finite_law", refuse)
+    told = validate(Attention(60, 30, 0.5), 2, 1, tolerance=0.5)
+    assert told.law_kind == "limit"
+    assert told.verdict.endswith(
+        "The limit law was tested, as the finite-size law is not to be had: the scan missed a gap."
+    )
+    assert told.finite is None
+    with pytest.raises(CertificationError):
+        validate(Attention(60, 30, 0.5), 2, 1, law="finite")
+    with pytest.raises(CertificationError):
+        validate(CAUSAL, 2, 1)
+
+
+def test_method_and_rescaled_select_the_limit_law():
+    assert choose_law(NARROW, method="fixed-point").kind == "limit"
+    rescaled = choose_law(NARROW, rescaled=True)
+    assert (rescaled.kind, rescaled.finite, rescaled.distance) == ("limit", None, None)
+    for head, wish in ((NARROW, "finite"), (CAUSAL, "auto")):
+        with pytest.raises(ParameterError, match="method belongs to the limit law and must be None"):
+            choose_law(head, wish, method="curve")
+        with pytest.raises(ParameterError, match="rescaled belongs to the limit law and must be False"):
+            choose_law(head, wish, rescaled=True)
+
+
+def test_scores_have_a_limit_law_alone():
+    choice = choose_law(Attention(60, 30, 0.5, score=np.exp))
+    assert (choice.kind, choice.finite, choice.refusal) == ("limit", None, None)
+
+
+def test_given_weights_have_their_finite_law():
+    rng = np.random.default_rng(3)
+    head = Attention.from_weights(rng.standard_normal((40, 20)), rng.standard_normal((40, 20)) / 80, tokens=80)
+    told = validate(head, 2, 1, tolerance=0.3)
+    assert told.law_kind == "finite-size"
+    assert told.limit is not None
+    assert told.to_dict()["attention"]["weights"] == "given, 40 × 20"
+
+
+class WithOutliers(HeavyTail):
+    """The law with an outlier of its own, and the Perron value."""
+
+    def outliers(self):
+        return [Outlier(8000.0, True, "column direction", 2.0), Outlier(3000.0, False, "Perron value of A", 0.5)]
+
+
+def test_a_heavy_tailed_law_of_a_masked_head(monkeypatch):
+    """The law is a stand-in, so that the verdict is of no interest, but its parts are."""
+    law = WithOutliers()
+    monkeypatch.setattr(Attention, "finite_law", lambda head, **_: law)
+    told = validate(CAUSAL, 3, 1)
+    assert (told.law_kind, told.limit, told.law_distance) == ("finite-size", None, None)
+    assert told.comparison is told.finite
+    assert told.linear == compare(law, list(told.linear_spectra))
+    assert told.outcome == "failed"
+    assert "not this head's law" not in told.verdict
+    assert "Marchenko–Pastur" not in told.verdict
+    assert "No limit theorem covers a mask or a bias." in told.verdict
+    assert told.expected_outliers == ((8000.0, True, "column direction"), (3000.0, False, "Perron value of A"))
+    assert told.mass == pytest.approx(1, abs=1e-10)
+    assert told.outliers.threshold == 6000.0
+    assert [moment.order for moment in told.comparison.moments] == [1, 2, 4]
+    children = np.random.default_rng(1).spawn(6)
+    assert np.array_equal(told.spectra[1], CAUSAL.spectrum(children[2]))
+    record = json.loads(json.dumps(told.to_dict(), allow_nan=False))
+    assert record["attention"]["mask"] == "causal"
+    assert (record["ks_limit"], record["limit"]) == (None, None)
+
+
+def test_marchenko_pastur_of_a_masked_head_has_the_linear_model_s_mean(monkeypatch):
+    """Independent entries of A - Ā have variance (e^{β²} - 1) Ā²; with 200 rows the mean is known to some 3 %."""
+    head = Attention(tokens=200, head_dim=50, beta=0.5, mask="window:20", bias=0.1)
+    told = validate(head, 3, 1, law=HeavyTail())
+    mean = float(np.mean([spectrum.mean() for spectrum in told.linear_spectra]))
+    (moment, *_) = told.marchenko_pastur.moments
+    assert moment.law == pytest.approx(mean, rel=0.1)
+    assert told.to_dict()["attention"]["bias"] == "ALiBi slope 0.1"
+
+
+def test_a_choice_can_be_handed_over():
+    law = MarchenkoPastur(1, 0.3)
+    told = validate(Attention(60, 30, 0.5), 1, 1, law=LawChoice(law, "limit", limit=law))
+    assert told.law is law
+    assert told.limit is told.comparison
+
+
+def test_descriptions():
+    band = np.tri(20, dtype=bool)
+    head = Attention(20, 10, mask=band, bias=lambda distance: -0.1 * distance)
+    told = validate(head, 1, 1, law=HeavyTail()).to_dict()["attention"]
+    assert told["mask"] == "bool array of shape (20, 20)"
+    assert told["bias"] == "function <lambda>"
