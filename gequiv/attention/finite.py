@@ -145,8 +145,8 @@ class MaskedFiniteLaw(HeadLaw, PositionedLaw):
     outliers.__doc__ = HeadLaw.outliers.__doc__
 
     def _resolvents(self, x: float) -> tuple[Array, Array]:
-        equation, logs = self._right_of_support(x)
-        g, h = equation.split(np.exp(logs))
+        equation, unknowns = self._right_of_support(x)
+        g, h = equation.resolvents(unknowns)
         return (equation.row_widths * g[0].real).ravel(), (equation.column_widths * h[0].real).ravel()
 
 

@@ -28,6 +28,7 @@ _RANK = 1e-3  # what a core has beyond it, relative to its largest singular valu
 _BIAS_NODES = 5
 _LEAST_BIAS = 1e-6
 _RELEVANT = 0.01
+_MASKED_NODES = 3
 _FLATTEST = 1e-3  # of the mean energy, that of a typical row: below, a few rows have it all
 
 
@@ -115,6 +116,8 @@ def head_model(
     order = chaos.choose_order(beta, dimension, keys) if order is None else _checks.positive_integer("order", order)
     if norm_nodes is None:
         count = chaos.choose_nodes(beta, dimension, min(head.tokens, keys))
+        if head.visibility is not None:  # where every position has cells of its own
+            count = min(count, _MASKED_NODES)
     else:
         count = _checks.positive_integer("norm_nodes", norm_nodes)
     found = chaos.resolve(beta, dimension, order, (count, count))

@@ -21,9 +21,11 @@ from gequiv.dyson.positions import CausalKernel, CellKernel, PositionedComponent
 if TYPE_CHECKING:
     from gequiv.attention.masks import Visibility
 
-CAUSAL_CELLS = 96
-GENERAL_CELLS = 64
+CAUSAL_CELLS = 80
+GENERAL_CELLS = 32
+_DEGREES = 2  # polynomials on a cell of a general mask
 _LEVELS = 4
+_FEWEST = 8  # cells of the coarsest level of a general mask
 _TURN = 0.2  # position where the cells of a causal mask turn from even in log t to even in t
 _GRID = 32  # points in log keys at which energies are tabulated
 
@@ -43,14 +45,15 @@ class MaskedModel:
 
 
 def masked_models(visibility: Visibility, model: HeadModel, cells: int | None) -> list[MaskedModel]:
-    """The model from coarse to fine, with about cells/8, cells/4, cells/2 and cells cells."""
+    """The model from coarse to fine, up to about `cells` cells, twice as many from one to the next."""
     if cells is None:
         cells = CAUSAL_CELLS if visibility.kind == "causal" else GENERAL_CELLS
     if visibility.kind == "causal":
         counts = [max(6, cells // 2**k) for k in range(_LEVELS - 1, -1, -1)]
         return [_causal(visibility, model, count) for count in counts]
     edges = _edges(visibility, cells)
-    return [_general(visibility, model, edges, 2**k) for k in range(_LEVELS - 1, -1, -1)]
+    levels = [2**k for k in range(_LEVELS - 1, -1, -1) if len(edges[0]) > _FEWEST * 2**k or k < 2]
+    return [_general(visibility, model, edges, every) for every in levels]
 
 
 def _causal(visibility: Visibility, model: HeadModel, cells: int) -> MaskedModel:
@@ -94,24 +97,20 @@ def _distinct(edges: Array, end: int) -> Array:
     return np.asarray(result)
 
 
-def _general(
-    visibility: Visibility, model: HeadModel, edges: tuple[Array, Array], every: int
-) -> MaskedModel:
+def _general(visibility: Visibility, model: HeadModel, edges: tuple[Array, Array], every: int) -> MaskedModel:
     rows, columns = (np.unique(np.append(part[::every], part[-1])) for part in edges)
-    first, second = visibility.cell_averages(rows, columns)
+    first, second = visibility.cell_moments(rows, columns, _DEGREES)
     kernel = CellKernel(np.diff(rows) / visibility.keys, np.diff(columns) / visibility.keys, first, second)
     seen = np.log(visibility.effective_keys())
     begins = rows[:-1].astype(int)
     mean = np.exp(np.add.reduceat(seen, begins) / np.diff(rows))
-    return MaskedModel(_equation(kernel, model, mean, np.ones(mean.size)), first)
+    return MaskedModel(_equation(kernel, model, mean, np.ones(mean.size)), kernel.averages)
 
 
-def _equation(
-    kernel: CausalKernel | CellKernel, model: HeadModel, seen: Array, factor: Array
-) -> PositionedEquation:
+def _equation(kernel: CausalKernel | CellKernel, model: HeadModel, seen: Array, factor: Array) -> PositionedEquation:
     """The head's model on positions whose rows see that many keys and have M² multiplied by that factor."""
     seen = np.maximum(seen, 1.0)
-    grid = np.linspace(0.0, math.log(float(seen.max())) + 1e-9, _GRID)
+    grid = np.linspace(0.0, math.log(model.keys + 1), _GRID)
     table = [model.energies(math.exp(point)) for point in grid]
     shares = table[0].shares
     at = np.log(seen)

@@ -264,15 +264,36 @@ class Visibility:
         ------
         ParameterError : the edges are not such integers.
         """
+        first, second = self.cell_moments(row_edges, column_edges, 1)
+        return first[0, 0], second
+
+    def cell_moments(self, row_edges: Any, column_edges: Any, order: int) -> tuple[Array, Array]:
+        """Averages of φ_a keys·Ā_ij φ_b over cells, (order, order, row cells, column cells), and of (keys·Ā_ij)².
+
+        φ_a is the Legendre polynomial of degree a on a cell's tokens, of mean square one as a function of position.
+
+        Parameters
+        ----------
+        row_edges, column_edges : as in `cell_averages`.
+        order : number of polynomials.
+
+        Raises
+        ------
+        ParameterError : the edges are not such integers.
+        """
         rows = _edges("row_edges", row_edges, self.tokens)
         columns = _edges("column_edges", column_edges, self.keys)
         cell = np.repeat(np.arange(len(rows) - 1), np.diff(rows))
-        first = np.zeros((len(rows) - 1, len(columns) - 1))
-        second = np.zeros_like(first)
+        left, right = _polynomials(rows, order), _polynomials(columns, order)
+        first = np.zeros((order, order, len(rows) - 1, len(columns) - 1))
+        second = np.zeros(first.shape[2:])
         for start, stop in self.blocks():
             mean = self.mean_rows(start, stop)
             mean *= self.keys
-            np.add.at(first, cell[start:stop], np.add.reduceat(mean, columns[:-1], axis=1))
+            for b in range(order):
+                sums = np.add.reduceat(mean * right[b], columns[:-1], axis=1)
+                for a in range(order):
+                    np.add.at(first[a, b], cell[start:stop], left[a, start:stop, None] * sums)
             mean *= mean
             np.add.at(second, cell[start:stop], np.add.reduceat(mean, columns[:-1], axis=1))
         size = np.outer(np.diff(rows), np.diff(columns))
@@ -333,6 +354,14 @@ def _edges(name: str, value: Any, end: int) -> NDArray[np.int64]:
     if not good or (np.diff(array) <= 0).any() or (array != np.floor(array)).any():
         raise ParameterError(f"{name} must be strictly ascending integers from 0 to {end}; got {value!r}")
     return array.astype(np.int64)
+
+
+def _polynomials(edges: NDArray[np.int64], order: int) -> Array:
+    """Legendre polynomials of mean square one on each cell, at the middles of its tokens: shape (order, tokens)."""
+    widths = np.repeat(np.diff(edges), np.diff(edges))
+    y = 2 * (np.arange(edges[-1]) + 0.5 - np.repeat(edges[:-1], np.diff(edges))) / widths - 1
+    values = np.polynomial.legendre.legvander(y, order - 1).T
+    return np.asarray(values * np.sqrt(2 * np.arange(order)[:, None] + 1))
 
 
 def _described(value: Any, array: NDArray[Any]) -> str:

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 
 from gequiv._checks import Array, ComplexArray
-from gequiv.dyson.positions import PositionedEquation
+from gequiv.dyson.positions import CausalKernel, PositionedEquation
 from gequiv.errors import CertificationError
 from gequiv.laws._log_panels import NODES, LogPanels, Panel, interpolate, series
 from gequiv.laws.base import Certificate, Law, finite_moment, moment_order
 
 _AXIS = 1e-9  # angle above the real axis at which boundary values are taken
-_ROUGH, _TOLERANCE = 1e-3, 3e-7
-_ACCEPTED = 1e-4  # next to an edge, where the iteration is slow
+_ROUGH, _TOLERANCE = 1e-3, 1e-6
+_ACCEPTED = 1e-4
+_THIN = 1e-2
 _DEPTH = 30.0  # the stored range begins this far below the mean, in log x
 _CHECK: Array = np.array([-0.9, 0.35])
 _POINTS: Array = np.concatenate([NODES, _CHECK])
-_SCAN = 96
+_SCAN_BELOW, _SCANNED_FINELY, _SCAN_STEP = 24, 9.0, 0.2
+_ROUGH_MOST = 100
 _OPEN = 1e-5  # xρ(x) below it, at the angle of the axis, is no density
 _PANEL_ERROR = 1e-4
 _MOST_ROUNDS = 5
@@ -65,6 +67,10 @@ class PositionedLaw(Law):
         self.scale = self.equation.scale + (self.equation.scale - before.scale) / 3
         aspect = self.equation.aspect
         self._atom = 1 - 1 / aspect if aspect > 1 + 1e-12 else 0.0
+        self._reaches_zero = abs(aspect - 1) < 1e-12
+        self._scan: tuple[Array, ComplexArray, int] | None = None
+        # a coarse causal kernel is good enough to see the support by, a coarse projection of another is not
+        self._scan_level = 0 if isinstance(self.equation.kernel, CausalKernel) else len(self._equations) - 2
         self._nodes = 0
         self._right: ComplexArray | None = None
         self._worst, self._margin = 0.0, math.inf
@@ -86,23 +92,16 @@ class PositionedLaw(Law):
         `levels` are starts for the last two equations.
         """
         coarse, fine = self._equations[-2:]
-        if levels is None:
-            logs, previous = None, None
-            for equation in self._equations[:-2]:
-                start = None if logs is None or previous is None else equation.carry(previous, logs)
-                logs, previous = equation.solve(z, start, tolerance=_ROUGH).logs, equation
-            first = None if logs is None or previous is None else coarse.carry(previous, logs)
-            one = coarse.solve(z, first, tolerance=_TOLERANCE)
-            two = fine.solve(z, fine.carry(coarse, one.logs), tolerance=_TOLERANCE)
-        else:
-            one = coarse.solve(z, levels[0], tolerance=_TOLERANCE)
-            two = fine.solve(z, levels[1], tolerance=_TOLERANCE)
+        first = self._start(z, coarse) if levels is None else levels[0]
+        one = coarse.solve(z, first, tolerance=_TOLERANCE)
+        two = fine.solve(z, fine.carry(coarse, one.unknowns) if levels is None else levels[1], tolerance=_TOLERANCE)
         residual = np.maximum(one.residual, two.residual)
-        values = [equation.resolvent(np.exp(s.logs)) for equation, s in ((coarse, one), (fine, two))]
-        masses = [equation.distribution(z, s.logs) for equation, s in ((coarse, one), (fine, two))]
-        # above the last few rows, where the iteration is slow, nothing hangs on the value
+        values = [equation.resolvent(s.unknowns) for equation, s in ((coarse, one), (fine, two))]
+        masses = [equation.distribution(z, s.unknowns) for equation, s in ((coarse, one), (fine, two))]
+        # above the last few rows, and next to other edges, the iteration is slow and little hangs on the value
         tail = 1 - masses[1] < _TAIL * float(fine.kernel.rows.min()) / fine.aspect
-        good = (residual < _ACCEPTED) | (tail & np.isfinite(values[1]))
+        thin = (np.abs(values[1].imag) * np.abs(z) < _THIN) & (residual < _THIN)
+        good = (residual < _ACCEPTED) | thin | (tail & np.isfinite(values[1]))
         if not good.all():
             bad = int(np.argmax(~good))
             raise CertificationError(
@@ -110,12 +109,29 @@ class PositionedLaw(Law):
                 f"{_ACCEPTED:.0e} is allowed; take other cells"
             )
         self._nodes += z.size
-        self._worst = max(self._worst, float(residual[~tail].max(initial=0.0)))
+        self._worst = max(self._worst, float(residual[~tail & ~thin].max(initial=0.0)))
         inside = ~tail & (values[1].imag < -_OPEN / np.abs(z))
-        self._margin = min(self._margin, float(np.sin(-two.logs[inside].imag).min(initial=1.0)))
+        self._margin = min(self._margin, float(np.sin(np.angle(two.unknowns[inside])).min(initial=1.0)))
         shift = np.where(tail, 0.0, (values[1] - values[0]) / 3)
         mass = masses[1] + np.where(tail, 0.0, (masses[1] - masses[0]) / 3)
-        return values[1] + shift, mass, np.abs(shift.imag), [one.logs, two.logs]
+        return values[1] + shift, mass, np.abs(shift.imag), [one.unknowns, two.unknowns]
+
+    def _start(self, z: ComplexArray, target: PositionedEquation) -> ComplexArray | None:
+        """A start for one of the equations: from the scan next to the axis, from nothing elsewhere, level by level."""
+        state, previous = None, None
+        equations = self._equations
+        if self._scan is not None and np.angle(z).max(initial=0.0) < 2 * _AXIS:
+            u, (scan, logs, level) = np.log(np.abs(z)), self._scan
+            right = np.clip(np.searchsorted(scan, u), 1, scan.size - 1)
+            share = np.clip((u - scan[right - 1]) / (scan[right] - scan[right - 1]), 0.0, 1.0)[:, None]
+            state, previous = np.exp((1 - share) * logs[right - 1] + share * logs[right]), equations[level]
+            equations = equations[level:]
+        for equation in equations:
+            start = None if state is None or previous is None else equation.carry(previous, state)
+            if equation is target:
+                return start
+            state, previous = equation.solve(z, start, tolerance=_ROUGH, most=_ROUGH_MOST).unknowns, equation
+        return None
 
     def _on_axis(self, u: Array) -> ComplexArray:
         return np.asarray(np.exp(u) * np.exp(1j * _AXIS))
@@ -125,13 +141,18 @@ class PositionedLaw(Law):
         intervals = self._intervals(low)
         panels: list[Panel] = []
         for number, (a, b) in enumerate(intervals):
-            panels += _cut(a, b, math.log(self.scale), open_below=number == 0 and a == low)
+            panels += _cut(a, b, math.log(self.scale), open_below=number == 0 and self._reaches_zero)
         done: list[tuple[Panel, Array]] = []
         errors: list[float] = []
         starts: list[ComplexArray] | None = None
+        below = 0.0
         for round_ in range(_MOST_ROUNDS):
             u = np.concatenate([panel.locate(_POINTS) for panel in panels])
-            value, mass, shift, levels = self._solve(self._on_axis(u), starts)
+            lowest = [intervals[0][0]] if starts is None else []
+            value, mass, shift, levels = self._solve(self._on_axis(np.concatenate([u, lowest])), starts)
+            if lowest:
+                below = max(0.0, float(mass[-1]) - self._atom) if self._reaches_zero else 0.0
+                value, mass, shift, levels = value[:-1], mass[:-1], shift[:-1], [level[:-1] for level in levels]
             count = _POINTS.size
             factor = np.array([panel.factor(_POINTS) for panel in panels])
             p = (-value.imag / np.pi * np.exp(u)).reshape(-1, count)
@@ -156,12 +177,13 @@ class PositionedLaw(Law):
             halves = [(k, half) for k in bad for half in panels[k].halves()]
             places = [(k, panels[k].place(half.locate(_POINTS))) for k, half in halves]
             starts = [
-                np.concatenate([interpolate(s, level.reshape(-1, count, level.shape[1])[k, : NODES.size]) for k, s in places])
+                np.concatenate(
+                    [interpolate(s, level.reshape(-1, count, level.shape[1])[k, : NODES.size]) for k, s in places]
+                )
                 for level in levels
             ]
             panels = [half for _, half in halves]
         done.sort(key=lambda item: item[0].low)
-        below = self._mass_below(done[0][0].low)
         self._panels = LogPanels([item[0] for item in done], np.array([item[1] for item in done]), below)
         error = abs(self._panels.total_mass + self._atom - 1)
         if not error < _MASS_LIMIT:
@@ -171,7 +193,7 @@ class PositionedLaw(Law):
             )
         self._share = (1 - self._atom) / self._panels.total_mass  # the mass error is spread evenly
         self._support = [(math.exp(a), math.exp(b)) for a, b in intervals]
-        if intervals[0][0] == low:
+        if self._reaches_zero:
             self._support[0] = (0.0, self._support[0][1])
         self.certificate = Certificate(
             mass_error=error,
@@ -181,23 +203,27 @@ class PositionedLaw(Law):
             nodes=self._nodes,
         )
 
-    def _mass_below(self, u: float) -> float:
-        _, mass, _, _ = self._solve(self._on_axis(np.array([u])))
-        return max(0.0, float(mass[0]) - self._atom)
-
     def _intervals(self, low: float) -> list[tuple[float, float]]:
-        """Intervals of the support above e^low, in log x: a scan of the coarsest equation, ends polished with the finest."""
-        high = math.log(self._largest())
-        u = np.linspace(low, high, _SCAN)
-        coarse = self._equations[0]
-        found = coarse.solve(self._on_axis(u), None, tolerance=_ROUGH, most=100)
-        p = -coarse.resolvent(np.exp(found.logs)).imag / np.pi * np.exp(u)
+        """Intervals of the support above e^low, in log x: a scan with one of the equations, ends polished with the finest."""
+        high, mean = math.log(self._largest()), math.log(self.scale)
+        middle = max(low, mean - _SCANNED_FINELY)
+        count = int((high - middle) / _SCAN_STEP)
+        u = np.concatenate([np.linspace(low, middle, _SCAN_BELOW)[:-1], np.linspace(middle, high, count)])
+        z = self._on_axis(u)
+        level = self._scan_level
+        chosen = self._equations[level]
+        found = chosen.solve(z, self._start(z, chosen), tolerance=_ROUGH, most=_ROUGH_MOST)
+        self._scan = u, np.log(found.unknowns), level
+        p = -chosen.resolvent(found.unknowns).imag / np.pi * np.exp(u)
         inside = p > _OPEN
         if not inside.any() or inside[-1]:
             raise CertificationError(f"{self!r}: the right end of the support was not found")
-        ends = [low] if inside[0] else []
+        if self._reaches_zero:  # below the first point with a density it is continued
+            first = int(np.argmax(inside))
+            u, inside = u[first:], inside[first:]
+        ends = [float(u[0])] if inside[0] else []
         for k in np.flatnonzero(inside[1:] != inside[:-1]):
-            ends.append(self._end(u[k], u[k + 1], rising=bool(inside[k + 1])))
+            ends.append(self._end(float(u[k]), float(u[k + 1]), rising=bool(inside[k + 1])))
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def _end(self, low: float, high: float, *, rising: bool) -> float:
@@ -224,23 +250,19 @@ class PositionedLaw(Law):
         return edge
 
     def _fine_density(self, u: Array) -> Array:
-        z = self._on_axis(u)
-        logs, previous = None, None
-        for equation in self._equations:
-            start = None if logs is None or previous is None else equation.carry(previous, logs)
-            logs, previous = equation.solve(z, start, tolerance=_ROUGH, most=60).logs, equation
-        assert logs is not None
-        return np.asarray(-self.equation.resolvent(np.exp(logs)).imag / np.pi * np.exp(u))
+        z, equation = self._on_axis(u), self.equation
+        found = equation.solve(z, self._start(z, equation), tolerance=_ROUGH, most=_ROUGH_MOST)
+        return np.asarray(-equation.resolvent(found.unknowns).imag / np.pi * np.exp(u))
 
     def _right_of_support(self, x: float) -> tuple[PositionedEquation, ComplexArray]:
-        """The last equation but one and the logarithms of its solution at a real point right of the support."""
+        """The last equation but one and its solution at a real point right of the support."""
         equation = self._equations[-2]
         z = self._on_axis(np.array([math.log(x)]))
         found = equation.solve(z, self._right, tolerance=_TOLERANCE)
         if not found.residual[0] < _ACCEPTED:
             raise CertificationError(f"the Dyson equation could not be solved at z = {x!r}; move away from the edge")
-        self._right = found.logs
-        return equation, found.logs
+        self._right = found.unknowns
+        return equation, found.unknowns
 
     def _largest(self) -> float:
         """A bound for the support, from the energies of rows and columns."""

@@ -26,8 +26,8 @@ and the smoothing of the noise by :math:`M^2`. Two kernels are served:
   smoother). With f = Y/X they are linear, :math:`X' = \kappa X - rY`, :math:`Y' = m^2 vX - \kappa Y`, and are solved
   exactly with v and r constant in each cell: O(cells) for each z and component, of second order in their size, with
   :math:`\log\det(1 - m^2rP) = \log X(1) - \kappa`;
-- `CellKernel`, any kernel by its averages over cells: S and T from inverses, with the diagonal of P from the averages of
-  :math:`M^2`, which makes the error second order in the size of the cells where the kernel jumps.
+- `CellKernel`, any kernel by its moments over cells: S and T from inverses, with the diagonal of P from the averages of
+  :math:`M^2`; where the kernel jumps, the error is of second order in the size of the cells.
 
 The distribution function. With W the mean of :math:`\log(z - \lambda)` and c = rows/columns, up to a real constant,
 
@@ -44,6 +44,7 @@ triangular case without components).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -116,7 +117,9 @@ class CausalKernel:
         rate = 2 * self._decay
         spread, own = _mean_decay(rate), _own_decay(rate)
         gone = np.maximum(0.0, edges[:-1, None] - edges[None, 1:])  # from the end of column cell j to row cell i
-        self.averages = np.tril(np.exp(-decay * gone) * _mean_decay(self._decay)[:, None] * _mean_decay(self._decay), -1)
+        self.averages = np.tril(
+            np.exp(-decay * gone) * _mean_decay(self._decay)[:, None] * _mean_decay(self._decay), -1
+        )
         self.averages += np.diag(_own_decay(self._decay))
         self.smoothing = np.tril(np.exp(-2 * decay * gone) * spread[:, None] * spread, -1) + np.diag(own)
 
@@ -170,47 +173,59 @@ class CausalKernel:
 
 
 class CellKernel:
-    """Any kernel, by the averages of M and of M² over pairs of cells.
+    """Any kernel, by its moments over pairs of cells.
+
+    v and r are constant in a cell; the kernel is projected on polynomials of some degree in each, of mean square one.
 
     Parameters
     ----------
     rows, columns : rows of each cell over the number of columns, and columns over their number.
-    first, second : averages of M and of M², shape (row cells, column cells), as many of the one as of the other.
+    first : averages of φ_a M φ_b, shape (degrees, degrees, row cells, column cells), as many row as column cells.
+    second : averages of M², shape (row cells, column cells).
     """
 
     def __init__(self, rows: Array, columns: Array, first: Array, second: Array) -> None:
         self.rows, self.columns = rows, columns
         self.coordinate = (np.cumsum(columns) - 0.5 * columns) / columns.sum()
-        self.averages, self.smoothing = first, second
-        self._excess = second - first**2
+        self.averages, self.smoothing = first[0, 0], second
+        degrees, cells = first.shape[0], rows.size
+        self._degrees = degrees
+        self._first = first.transpose(0, 2, 1, 3).reshape(degrees * cells, degrees * cells)
+        self._excess = second - (first**2).sum(axis=(0, 1))
 
-    def respond(self, v: ComplexArray, r: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-        """By inverses. The first term of each series has the average of M² in it, not the square of the average."""
-        cells = self.rows.size
-        s, t = np.empty_like(v), np.empty_like(v)
-        step = max(1, _NUMBERS // cells**2)
-        first = self.averages
+    def _batches(self, v: ComplexArray, r: ComplexArray) -> Iterator[tuple[slice, ComplexArray, ComplexArray]]:
+        """Parts of the batch, with v and r as masses of the cells."""
+        step = max(1, _NUMBERS // self._first.shape[0] ** 2)
         for begin in range(0, len(v), step):
             part = slice(begin, begin + step)
-            vw, rw = v[part] * self.columns, r[part] * self.rows
-            p = (first * vw[:, None, :]) @ first.T
-            pr = p * rw[:, None, :]
-            inverse = np.linalg.inv(np.eye(cells) - pr)
-            s[part] = np.einsum("zij,zji->zi", inverse, p) + vw @ self._excess.T
-            seen = (first.T * rw[:, None, :]) @ inverse
-            t[part] = np.einsum("zij,ji->zi", seen, first) + rw @ self._excess
+            yield part, v[part] * self.columns, r[part] * self.rows
+
+    def _products(self, v: ComplexArray, r: ComplexArray) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
+        """P, PR and the diagonal of R, for masses v and r."""
+        degrees = self._degrees
+        p = (self._first * np.tile(v, degrees)[:, None, :]) @ self._first.T
+        right = np.tile(r, degrees)
+        return p, p * right[:, None, :], right
+
+    def respond(self, v: ComplexArray, r: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+        """By inverses. The first term of each series has the average of M² in it, not that of the projection."""
+        s, t = np.empty_like(v), np.empty_like(v)
+        shape = -1, self._degrees, self.rows.size
+        for part, mass_v, mass_r in self._batches(v, r):
+            p, pr, right = self._products(mass_v, mass_r)
+            inverse = np.linalg.inv(np.eye(len(self._first)) - pr)
+            s[part] = np.einsum("zij,zji->zi", inverse, p).reshape(shape).sum(axis=1) + mass_v @ self._excess.T
+            seen = (self._first.T * right[:, None, :]) @ inverse
+            t[part] = np.einsum("zij,ji->zi", seen, self._first).reshape(shape).sum(axis=1) + mass_r @ self._excess
         return s, t
 
     def log_determinant(self, v: ComplexArray, r: ComplexArray) -> ComplexArray:
         """log det(1 - rP), on the branch that vanishes with r."""
         logs = np.empty(len(v), dtype=np.complex128)
-        first = self.averages
-        step = max(1, _NUMBERS // self.rows.size**2)
-        for begin in range(0, len(v), step):
-            part = slice(begin, begin + step)
-            vw, rw = v[part] * self.columns, r[part] * self.rows
-            eigenvalues = np.linalg.eigvals(((first * vw[:, None, :]) @ first.T) * rw[:, None, :])
-            logs[part] = np.log(1 - eigenvalues).sum(axis=1) - np.einsum("zi,ij,zj->z", rw, self._excess, vw)
+        for part, mass_v, mass_r in self._batches(v, r):
+            eigenvalues = np.linalg.eigvals(self._products(mass_v, mass_r)[1])
+            logs[part] = np.log(1 - eigenvalues).sum(axis=1)
+            logs[part] -= np.einsum("zi,ij,zj->z", mass_r, self._excess, mass_v)
         return logs
 
 
@@ -227,7 +242,8 @@ def _own_decay(rate: Array) -> Array:
 
 
 class PositionedEquation:
-    """The equation; see the module's text. Unknowns g (positions × row cells) and h (positions × column cells).
+    """The equation; see the module's text. Unknowns are 1/g (positions × row cells)
+    and 1/h (positions × column cells), in the upper half-plane.
 
     Parameters
     ----------
@@ -269,7 +285,7 @@ class PositionedEquation:
     # -- unknowns -----------------------------------------------------------------------------------
 
     def split(self, unknowns: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-        """g and h, shapes (points, positions, cells)."""
+        """The part of the rows and that of the columns, shapes (points, positions, cells)."""
         positions, rows, columns = self._shape
         return (
             unknowns[:, : self._cut].reshape(-1, positions, rows),
@@ -277,18 +293,23 @@ class PositionedEquation:
         )
 
     def start(self, z: ComplexArray) -> ComplexArray:
-        """A rough solution, by its behaviour at 0 and at infinity: logarithms of the unknowns."""
+        """A rough solution, by its behaviour at 0 and at infinity."""
         root = np.sqrt(z / self.scale)
-        g, h = np.log(1 / (root * (1 + root) * self.scale)), np.log(root / (1 + root))
+        inverse_g, inverse_h = root * (1 + root) * self.scale, (1 + root) / root
         positions, rows, columns = self._shape
-        logs = np.concatenate([np.repeat(g[:, None], positions * rows, 1), np.repeat(h[:, None], positions * columns, 1)], 1)
-        return logs.real + 1j * np.clip(logs.imag, -np.pi + 1e-3, -1e-3)
+        parts = [
+            np.repeat(inverse_g[:, None], positions * rows, 1),
+            np.repeat(inverse_h[:, None], positions * columns, 1),
+        ]
+        rough = np.concatenate(parts, axis=1)
+        # 1/h has its imaginary part below the axis there: reflected, as a start only
+        return rough.real + 1j * np.maximum(np.abs(rough.imag), 1e-3 * np.abs(rough))
 
     # -- the equation -------------------------------------------------------------------------------
 
     def step(self, z: ComplexArray, unknowns: ComplexArray) -> ComplexArray:
-        """Φ: the right-hand sides of the equations."""
-        g, h = self.split(unknowns)
+        """Ψ: 1/g and 1/h by the right-hand sides of the equations."""
+        g, h = self.split(1 / unknowns)
         weighted_g, weighted_h = g * self.row_widths, h * self.column_widths
         smoothing = self.kernel.smoothing
         row_sums = self.noise_rows * ((smoothing @ weighted_h) @ self.noise.T)
@@ -301,8 +322,8 @@ class PositionedEquation:
                 row_sums = row_sums + averaged[:, :, None] * part.rows
                 averaged = np.einsum("k,kzi->zi", part.shares * part.weights, t[chosen].reshape(shape))
                 column_sums = column_sums + part.inner * averaged[:, :, None] * part.columns
-        new_g, new_h = 1 / (z[:, None, None] - row_sums), 1 / (1 - column_sums)
-        return np.concatenate([new_g.reshape(len(z), -1), new_h.reshape(len(z), -1)], axis=1)
+        rows, columns = z[:, None, None] - row_sums, 1 - column_sums
+        return np.concatenate([rows.reshape(len(z), -1), columns.reshape(len(z), -1)], axis=1)
 
     def _densities(self, g: ComplexArray, h: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
         """m²v and r of every weight of every component, one after the other."""
@@ -320,10 +341,8 @@ class PositionedEquation:
         ends = np.cumsum([0] + [part.weights.size * points for part in self.components])
         return [(part, slice(a, b)) for part, a, b in zip(self.components, ends[:-1], ends[1:], strict=True)]
 
-    def solve(
-        self, z: ComplexArray, start: ComplexArray | None, *, tolerance: float, most: int = 300
-    ) -> FixedPoint:
-        """Solutions at z with Im z > 0 (next to the axis for boundary values), from logarithms nearby or from nothing.
+    def solve(self, z: ComplexArray, start: ComplexArray | None, *, tolerance: float, most: int = 300) -> FixedPoint:
+        """Solutions at z with Im z > 0 (next to the axis for boundary values), from unknowns nearby or from nothing.
 
         From nothing: at the moduli of z and falling angles, each from the one before.
         """
@@ -331,7 +350,7 @@ class PositionedEquation:
             start = self.start(np.abs(z) * np.exp(1j * np.maximum(_ANGLES[0], np.angle(z))))
             for k, angle in enumerate(_ANGLES):
                 turned = np.abs(z) * np.exp(1j * np.maximum(angle, np.angle(z)))
-                start = self._iterate(turned, start, _LOOSE, most, 10 if k == 0 else 0).logs
+                start = self._iterate(turned, start, _LOOSE, most, 10 if k == 0 else 0).unknowns
         return self._iterate(z, start, tolerance, most, 0)
 
     def _iterate(self, z: ComplexArray, start: ComplexArray, tolerance: float, most: int, plain: int) -> FixedPoint:
@@ -339,24 +358,28 @@ class PositionedEquation:
             lambda active, unknowns: self.step(z[active], unknowns), start, tolerance=tolerance, most=most, plain=plain
         )
 
-    def carry(self, other: PositionedEquation, logs: ComplexArray) -> ComplexArray:
-        """Solutions of an equation with other cells, interpolated to these."""
+    def carry(self, other: PositionedEquation, unknowns: ComplexArray) -> ComplexArray:
+        """Solutions of an equation with other cells, their logarithms interpolated to these."""
         target, source = self.kernel.coordinate, other.kernel.coordinate
         weights = np.stack([np.interp(target, source, row) for row in np.eye(source.size)], axis=1)
-        g, h = (weights @ part for part in other.split(logs))
-        return np.concatenate([g.reshape(len(logs), -1), h.reshape(len(logs), -1)], axis=1)
+        g, h = (np.exp(weights @ part) for part in other.split(np.log(unknowns)))
+        return np.concatenate([g.reshape(len(unknowns), -1), h.reshape(len(unknowns), -1)], axis=1)
 
     # -- what follows -------------------------------------------------------------------------------
 
+    def resolvents(self, unknowns: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+        """g and h, shapes (points, positions, cells)."""
+        return self.split(1 / unknowns)
+
     def resolvent(self, unknowns: ComplexArray) -> ComplexArray:
         """G, the mean of g over the rows."""
-        value: ComplexArray = np.einsum("zia,ia->z", self.split(unknowns)[0], self.row_widths)
+        value: ComplexArray = np.einsum("zia,ia->z", self.resolvents(unknowns)[0], self.row_widths)
         return value / self.aspect
 
-    def distribution(self, z: ComplexArray, logs: ComplexArray) -> Array:
+    def distribution(self, z: ComplexArray, unknowns: ComplexArray) -> Array:
         """F at z next to the real axis, from the stationary functional."""
-        g, h = self.split(np.exp(logs))
-        log_g, log_h = self.split(logs)
+        g, h = self.resolvents(unknowns)
+        log_g, log_h = self.split(-np.log(unknowns))
         total = np.einsum("zia,ia->z", z[:, None, None] * g - log_g, self.row_widths)
         total += np.einsum("zib,ib->z", h - log_h, self.column_widths)
         received = (self.kernel.smoothing @ (h * self.column_widths)) @ self.noise.T
