@@ -1,8 +1,8 @@
 r"""The finite-size law of a head with a mask or a bias: the head's model laid on positions.
 
-Scores are masked by :math:`M(t,s)` = keys·Ā_ij. Row i carries the factor of its own number of keys: mean energy and its
-spread, see `gequiv.attention.row_energy`, at the effective number :math:`1/\sum_j \bar A_{ij}^2`. Cores are taken at rank
-one in the norms, what is left of them goes to the noise.
+Scores are masked by :math:`M(t,s)` = keys·Ā_ij. Row i carries the factor of its own number of keys: mean energy and
+its spread, see `gequiv.attention.row_energy`, at the effective number :math:`1/\sum_j \bar A_{ij}^2`. Cores are taken
+at rank one in the norms, what is left of them goes to the noise.
 """
 
 from __future__ import annotations

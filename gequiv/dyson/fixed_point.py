@@ -1,9 +1,9 @@
 r"""Fixed points of Dyson type by Anderson's acceleration, for unknowns of the upper half-plane.
 
-For equations with more unknowns than Newton's method can afford: :math:`w = \Psi(w)` where w are reciprocals of resolvents
-and Ψ maps the upper half-plane into itself. The acceleration works on the logarithms of w, in which the slow directions of
-such equations (g and 1/h multiplied by one smooth function) are straight. A step that leaves the half-plane is replaced by
-half of the plain one, which never does.
+For equations with more unknowns than Newton's method can afford: :math:`w = \Psi(w)` where w are reciprocals of
+resolvents and Ψ maps the upper half-plane into itself. The acceleration works on the logarithms of w, in which the slow
+directions of such equations (g and 1/h multiplied by one smooth function) are straight. A step that leaves the
+half-plane is replaced by half of the plain one, which never does.
 
 Source: Anderson 1965; Walker and Ni 2011.
 """

@@ -2,6 +2,7 @@ r"""The law of a model whose rows see columns through a mask, from `gequiv.dyson
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -36,9 +37,9 @@ class PositionedLaw(Law):
     r"""Law of Y Yᵀ for the masked model: certified to about four digits, on as many decades as it spans.
 
     Every point is solved with the cells of the last equation and with those of the one before, half as many, and the
-    values are extrapolated (error of second order in the cell size: (4 fine - coarse)/3); next to the right end, where the
-    rows of the first cells stand for themselves, the fine values are taken. The distribution function at a point comes
-    from a stationary functional of the solution, independently of the stored density, and certifies its mass.
+    values are extrapolated (error of second order in the cell size: (4 fine - coarse)/3); next to the right end, where
+    the rows of the first cells stand for themselves, the fine values are taken. The distribution function at a point
+    comes from a stationary functional of the solution, independently of the stored density, and certifies its mass.
 
     The density is stored in log x from e^{-30} of the mean to the right end; below, a law of a mask such as the causal
     one has a mass that falls as 1/log(1/x) only, and its known mass is spread by that law. See
@@ -52,8 +53,8 @@ class PositionedLaw(Law):
     ----------
     equation : the finest.
     scale : the mean.
-    certificate : `Certificate`; density_error is the largest relative difference of the stored density from the equation
-        solved anew, or of the two numbers of cells after extrapolation, between the 1 % and the 99 % quantile.
+    certificate : `Certificate`; density_error is the largest relative difference of the stored density from the
+        equation solved anew, or of the two numbers of cells after extrapolation, between the 1 % and the 99 % quantile.
 
     Raises
     ------
@@ -188,8 +189,8 @@ class PositionedLaw(Law):
         error = abs(self._panels.total_mass + self._atom - 1)
         if not error < _MASS_LIMIT:
             raise CertificationError(
-                f"{self!r}: the mass of the stored density misses 1 by {error:.1e}, where {_MASS_LIMIT:.0e} is allowed: "
-                "take more cells"
+                f"{self!r}: the mass of the stored density misses 1 by {error:.1e}, where {_MASS_LIMIT:.0e} is "
+                "allowed: take more cells"
             )
         self._share = (1 - self._atom) / self._panels.total_mass  # the mass error is spread evenly
         self._support = [(math.exp(a), math.exp(b)) for a, b in intervals]
@@ -204,7 +205,7 @@ class PositionedLaw(Law):
         )
 
     def _intervals(self, low: float) -> list[tuple[float, float]]:
-        """Intervals of the support above e^low, in log x: a scan with one of the equations, ends polished with the finest."""
+        """Intervals of the support above e^low, in log x: scanned with one equation, ends polished with the finest."""
         high, mean = math.log(self._largest()), math.log(self.scale)
         middle = max(low, mean - _SCANNED_FINELY)
         count = int((high - middle) / _SCAN_STEP)
@@ -212,9 +213,8 @@ class PositionedLaw(Law):
         z = self._on_axis(u)
         level = self._scan_level
         chosen = self._equations[level]
-        found = chosen.solve(z, self._start(z, chosen), tolerance=_ROUGH, most=_ROUGH_MOST)
-        self._scan = u, np.log(found.unknowns), level
-        p = -chosen.resolvent(found.unknowns).imag / np.pi * np.exp(u)
+        p, unknowns = self._seen(z, chosen)
+        self._scan = u, np.log(unknowns), level
         inside = p > _OPEN
         if not inside.any() or inside[-1]:
             raise CertificationError(f"{self!r}: the right end of the support was not found")
@@ -250,9 +250,16 @@ class PositionedLaw(Law):
         return edge
 
     def _fine_density(self, u: Array) -> Array:
-        z, equation = self._on_axis(u), self.equation
+        return self._seen(self._on_axis(u), self.equation)[0]
+
+    def _seen(self, z: ComplexArray, equation: PositionedEquation) -> tuple[Array, ComplexArray]:
+        """xρ(x) and the unknowns: roughly, but well enough to tell the outside of the support from the inside."""
         found = equation.solve(z, self._start(z, equation), tolerance=_ROUGH, most=_ROUGH_MOST)
-        return np.asarray(-equation.resolvent(found.unknowns).imag / np.pi * np.exp(u))
+        unknowns = found.unknowns
+        thin = np.flatnonzero(-equation.resolvent(unknowns).imag * np.abs(z) < _THIN)
+        if thin.size:
+            unknowns[thin] = equation.solve(z[thin], unknowns[thin], tolerance=_TOLERANCE, most=_ROUGH_MOST).unknowns
+        return np.asarray(-equation.resolvent(unknowns).imag / np.pi * np.abs(z)), unknowns
 
     def _right_of_support(self, x: float) -> tuple[PositionedEquation, ComplexArray]:
         """The last equation but one and its solution at a real point right of the support."""
@@ -331,7 +338,7 @@ class PositionedLaw(Law):
         return np.where(q <= self._atom, lowest, self._panels.quantile(continuous))
 
     def _breakpoints(self) -> Array:
-        return np.exp(np.array([panel.low for panel in self._panels.panels]))
+        return np.asarray(np.exp([panel.low for panel in self._panels.panels]))
 
     def _cauchy(self, z: ComplexArray) -> ComplexArray:
         result = np.zeros_like(z)
@@ -358,7 +365,7 @@ def _cut(low: float, high: float, mean: float, *, open_below: bool) -> list[Pane
         length = 4.5 if here < mean - 12 else 2.4
         points.append(min(here + length, high - end))
     panels = [] if open_below else [Panel(low, begin, 1)]
-    panels += [Panel(a, b) for a, b in zip(points[:-1], points[1:], strict=True) if b > a]
+    panels += [Panel(a, b) for a, b in itertools.pairwise(points) if b > a]
     return [*panels, Panel(high - end, high, -1)]
 
 

@@ -35,11 +35,11 @@ The distribution function. With W the mean of :math:`\log(z - \lambda)` and c = 
     cW = \int\!\!\sum_a\delta_a(zg - \log g)\,dt + \int\!\!\sum_b\delta_b(h - \log h)\,ds
         - \langle g\,\nu\sigma^2 M^2 h\rangle + \sum_\ell\lambda_\ell\langle\log\det(1 - m^2 rP)\rangle
 
-is stationary at the solution, W' = G, so that :math:`F(x) = 1 - \mathrm{Im}\,W(x + i0)/\pi` has the square of the solution's
-error.
+is stationary at the solution, W' = G, so that :math:`F(x) = 1 - \mathrm{Im}\,W(x + i0)/\pi` has the square of the
+solution's error.
 
-Sources: Girko 2001; Hachem, Loubaton, Najim 2007; Kalman 1960; Rauch, Tung, Striebel 1965; Dykema and Haagerup 2004 (the
-triangular case without components).
+Sources: Girko 2001; Hachem, Loubaton, Najim 2007; Kalman 1960; Rauch, Tung, Striebel 1965; Dykema and Haagerup 2004
+(the triangular case without components).
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class PositionedEquation:
         ]
         rough = np.concatenate(parts, axis=1)
         # 1/h has its imaginary part below the axis there: reflected, as a start only
-        return rough.real + 1j * np.maximum(np.abs(rough.imag), 1e-3 * np.abs(rough))
+        return np.asarray(rough.real + 1j * np.maximum(np.abs(rough.imag), 1e-3 * np.abs(rough)))
 
     # -- the equation -------------------------------------------------------------------------------
 

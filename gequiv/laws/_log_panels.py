@@ -1,19 +1,22 @@
 r"""A density on the positive axis stored in the logarithm of its argument: for laws that span many decades.
 
-With :math:`u = \log x` and :math:`p(u) = x\rho(x)`, each interval is cut into panels on which p is a Chebyshev series in a
-panel variable y: u itself, or :math:`\sqrt{|u - u_e|}` next to a square-root edge :math:`u_e`, where :math:`p/y` is stored.
+With :math:`u = \log x` and :math:`p(u) = x\rho(x)`, each interval is cut into panels on which p is a Chebyshev series
+in a panel variable y: u itself, or :math:`\sqrt{|u - u_e|}` next to a square-root edge :math:`u_e`, where :math:`p/y`
+is stored.
 
 Below the lowest point :math:`u_0` the distribution function is continued by
-:math:`F(u) = F_0 (1 + c\,(u_0 - u))^{-1/(cL)}`, which has the value, the density :math:`F_0/L` and the slope of the density of
-the stored part at :math:`u_0`: a power of x for c = 0, :math:`1/\log(1/x)` for c = 1/L.
+:math:`F(u) = F_0 (1 + c\,(u_0 - u))^{-1/(cL)}`, which has the value, the density :math:`F_0/L` and the slope of the
+density of the stored part at :math:`u_0`: a power of x for c = 0, :math:`1/\log(1/x)` for c = 1/L.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gequiv._checks import Array
 
@@ -73,7 +76,7 @@ def series(values: Array) -> Array:
     return np.asarray(values @ _COEFFICIENTS.T)
 
 
-def interpolate(s: Array, values: Array) -> Array:
+def interpolate(s: Array, values: NDArray[Any]) -> NDArray[Any]:
     """Values at s from values at the nodes: (len(s), ORDER) applied to the first axis of values."""
     return np.asarray((np.polynomial.chebyshev.chebvander(s, ORDER - 1) @ _COEFFICIENTS) @ values)
 
@@ -104,13 +107,14 @@ class LogPanels:
         self._mass, masses = self._integrate(slope)
         self._mean, means = self._integrate(slope * points)
         self._mass[:, 0] += below + np.concatenate([[0.0], np.cumsum(masses)[:-1]])
-        u, p = self._low[0], float(self._at(np.array([0]), self._start(0))[0])
-        self._length = below / p if below > 0 else 1.0
-        rate = float(self._log_slope())
-        self._curve = max(0.0, rate - 1 / self._length) if below > 0 else 0.0
-        if self._curve * self._length < 1e-6:
-            self._curve = 0.0
-        below_mean = math.exp(u) * p / (1 + max(rate, 0.0)) if below > 0 else 0.0
+        self._length, self._curve, below_mean = 1.0, 0.0, 0.0
+        if below > 0:
+            u, p = self._low[0], float(self._at(np.array([0]), self._start(0))[0])
+            self._length = below / p
+            rate = self._log_slope()
+            curve = rate - 1 / self._length
+            self._curve = curve if curve * self._length >= 1e-6 else 0.0
+            below_mean = math.exp(u) * p / (1 + max(rate, 0.0))
         self._mean[:, 0] += below_mean + np.concatenate([[0.0], np.cumsum(means)[:-1]])
         self.total_mass, self.total_mean = below + float(masses.sum()), below_mean + float(means.sum())
         self._ends = below + np.cumsum(masses)
@@ -135,7 +139,7 @@ class LogPanels:
         sign = np.where(falling, -1.0, 1.0)
         integral *= sign[:, None]
         integral[:, 0] -= sign * at_low
-        return integral, sign * (at_high - at_low)
+        return np.asarray(integral), sign * (at_high - at_low)
 
     # -- evaluation ---------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def test_find(name):
     assert command.find(name).path.name == "03_linear_model.py"
 
 
-@pytest.mark.parametrize("name", ["10", "0", "nonsense", "", "e x", "3-dyson", "../x"])
+@pytest.mark.parametrize("name", ["11", "0", "nonsense", "", "e x", "3-dyson", "../x"])
 def test_unknown_document(cli, name):
     assert_refused(cli("derive", name), "document", "5 rational-curve", "all")
 

@@ -25,8 +25,8 @@ def derived(name):
     return DOCUMENTS[NAMES.index(name)].load().derive()
 
 
-def test_there_are_nine():
-    assert [document.number for document in DOCUMENTS] == list(range(1, 10))
+def test_there_are_ten():
+    assert [document.number for document in DOCUMENTS] == list(range(1, 11))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,6 +58,8 @@ PLANTED = [
     ("chaos-weights", "(k + 2 * nu - 2) * before", "(k + 2 * nu - 1) * before"),
     ("chaos-weights", "** nu * (nu + ell) * bessel", "** nu * (nu - ell) * bessel"),
     ("threshold", "bound = beta + big_l", "bound = beta - big_l"),
+    ("profiles-masks", "lam * column_term[j, j]", "column_term[j, j]"),
+    ("profiles-masks", "v * bottom - kappa * top", "v * bottom + kappa * top"),
     ("threshold", "-((sp.sqrt(2) - sp.sqrt(gamma)) ** 2)", "-((sp.sqrt(2) + sp.sqrt(gamma)) ** 2)"),
 ]  # fmt: skip
 
