@@ -40,8 +40,11 @@ class HeadLaw(Law):
         """Expected squared singular values outside the bulk, largest first, and whether each is visible.
 
         - the Perron value, of √keys A itself: A - Ā does not have it;
+        - with a mask, further singular values of A that the mean attention Ā brings;
         - the column direction 1vᵀ, v_j = expected column sum less one: keys of large norm are looked at by all rows. It
           is in A - Ā; centring the columns as well removes it. It may lie in a gap of the bulk.
+
+        With a mask the edge is where less than one value of the bulk is expected above.
 
         Sources: Baik, Ben Arous, Péché 2005; Benaych-Georges, Nadakuditi 2012.
         """
@@ -136,10 +139,13 @@ class MaskedFiniteLaw(HeadLaw, PositionedLaw):
         equation, averages = self._equations[-2], self._averages
         count = equation.row_shares.size // self._model.rows.size
         mean = np.repeat(self._model.mean, count, axis=0)
-        edge = [self.support()[-1]]
         keys = self.head.columns
-        found = find_outliers(self._resolvents, np.kron(averages, 1 + mean), keys, edge, "Perron value of A")[:1]
-        found += find_outliers(self._resolvents, np.kron(averages, mean), keys, edge, "column direction")
+        # where less than one value is expected above: the support's own end is that of the first few rows
+        edge = [(0.0, float(self.ppf(1 - 1 / self.head.tokens)))]
+        whole = np.asarray(np.kron(averages, 1 + mean), dtype=np.float64)
+        deviation = np.asarray(np.kron(averages, mean), dtype=np.float64)
+        found = find_outliers(self._resolvents, whole, keys, edge, "Perron value of A", rest="mean attention, of A")
+        found += find_outliers(self._resolvents, deviation, keys, edge, "column direction")
         return sorted(found, key=lambda outlier: -outlier.location)
 
     outliers.__doc__ = HeadLaw.outliers.__doc__
@@ -147,7 +153,9 @@ class MaskedFiniteLaw(HeadLaw, PositionedLaw):
     def _resolvents(self, x: float) -> tuple[Array, Array]:
         equation, unknowns = self._right_of_support(x)
         g, h = equation.resolvents(unknowns)
-        return (equation.row_widths * g[0].real).ravel(), (equation.column_widths * h[0].real).ravel()
+        # rows whose own norm exceeds x are left out
+        rows = np.maximum(equation.row_widths * g[0].real, 0.0)
+        return rows.ravel(), np.maximum(equation.column_widths * h[0].real, 0.0).ravel()
 
 
 def finite_law(

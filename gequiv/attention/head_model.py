@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 INNER_POINTS = 10
 _RANK = 1e-3  # what a core has beyond it, relative to its largest singular value, goes to the noise
-_BIAS_NODES = 5
+_FEWEST_POINTS = 3
+_MASKED_POINTS = 6
 _LEAST_BIAS = 1e-6
 _RELEVANT = 0.01
 _MASKED_NODES = 3
@@ -105,7 +106,10 @@ def head_model(
         raise ParameterError(
             f"score must be None for finite_law: the finite-size law is derived for the exponential; got {head.score!r}"
         )
-    points = INNER_POINTS if inner_points is None else _checks.positive_integer("inner_points", inner_points)
+    if inner_points is None:
+        points = INNER_POINTS if head.visibility is None else _MASKED_POINTS
+    else:
+        points = _checks.positive_integer("inner_points", inner_points)
     beta = head.beta * head.spread
     if beta > LARGEST_BETA:
         raise ParameterError(
@@ -169,16 +173,17 @@ def _inner_spaces(head: Attention, points: int) -> tuple[list[Quadrature], float
     size = head.head_dim
     if head.weights is None and head.width is None:
         return [], float(size), []
+    fewer = [max(_FEWEST_POINTS, points // degree) for degree in (1, 2, 3)]
     if head.inner_weights is not None:
-        first = inner_weights.of_weights(head.inner_weights, points)
-        second = inner_weights.squared_products(head.inner_weights, points)
+        first = inner_weights.of_weights(head.inner_weights, fewer[0])
+        second = inner_weights.squared_products(head.inner_weights, fewer[1])
         dimension = inner_weights.effective_dimension(head.inner_weights, size)
     else:
         assert head.width is not None
-        first = inner_weights.expected_weights(size, head.width, head.covariance, points)
-        second = inner_weights.products(first, 2, points)
+        first = inner_weights.expected_weights(size, head.width, head.covariance, fewer[0])
+        second = inner_weights.products(first, 2, fewer[1])
         dimension = inner_weights.effective_dimension(first, size)
-    third = inner_weights.products(first, 3, points)
+    third = inner_weights.products(first, 3, fewer[2])
     return [first, second, third], max(1.0, dimension), [float(math.comb(size + k - 1, k)) for k in (1, 2, 3)]
 
 
@@ -197,7 +202,8 @@ def _compress(found: chaos.Chaos) -> tuple[list[Array], Array]:
 
 def _bias_nodes(variance: float) -> tuple[Array, Array]:
     """Nodes of e^b/E e^b for Gaussian b, and their shares."""
-    x, weights = np.polynomial.hermite_e.hermegauss(_BIAS_NODES)
+    count = 2 if variance < 0.02 else 3 if variance < 0.3 else 5
+    x, weights = np.polynomial.hermite_e.hermegauss(count)
     shares = weights / weights.sum()
     factor = np.exp(math.sqrt(variance) * x)
     return factor / (shares @ factor), shares

@@ -80,6 +80,7 @@ def find_outliers(
     intervals: list[tuple[float, float]],
     origin: str,
     constant: Array | None = None,
+    rest: str | None = None,
 ) -> list[Outlier]:
     """Outliers of one deterministic part E, largest first; if none is visible, its strongest direction at the edge.
 
@@ -90,6 +91,7 @@ def find_outliers(
     columns : n.
     intervals : the support of the bulk; gaps between its intervals are searched too.
     origin : name of the direction.
+    rest : name of the further directions of the same part, the same by default.
     constant : (row cells, k) vectors u to be added as Σ u_k v_kᵀ/√n with v_k in the kernel of the bulk, for which h is
         one: for rows of A, which sum to one, u = v = 1.
     """
@@ -120,7 +122,8 @@ def find_outliers(
             if high > _FARTHEST * edge:
                 raise CertificationError(f"the outlier of the {origin} lies beyond {high!r}: its part is too large")
         root = brentq(lambda t, k=k: math.log(eigenvalues(math.exp(t))[k]), math.log(above), math.log(high), xtol=1e-10)
-        found.append(Outlier(math.exp(root), True, origin, float(strengths[k])))
+        name = origin if k == 0 or rest is None else rest
+        found.append(Outlier(math.exp(root), True, name, float(strengths[k])))
     for lower, upper in itertools.pairwise(intervals):
         x = lower[1] + (upper[0] - lower[1]) * 0.5 * (1 - np.cos(np.pi * (np.arange(_IN_GAP) + 0.5) / _IN_GAP))
         values = np.array([determinant(float(point)) for point in x])

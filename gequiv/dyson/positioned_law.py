@@ -25,10 +25,12 @@ _POINTS: Array = np.concatenate([NODES, _CHECK])
 _SCAN_BELOW, _SCANNED_FINELY, _SCAN_STEP = 24, 9.0, 0.2
 _ROUGH_MOST = 100
 _OPEN = 1e-5  # xρ(x) below it, at the angle of the axis, is no density
+_FAINT = 1e-3  # xρ(x) below it may be an error of a rough solution
 _PANEL_ERROR = 1e-4
 _MOST_ROUNDS = 5
 _TAIL = 4.0
 _EDGE_POINTS = 9
+_DIP, _DIP_ROUNDS = 0.97, 4
 _MASS_LIMIT = 1e-3
 _NEGLIGIBLE = 1e-7  # mass
 
@@ -215,6 +217,7 @@ class PositionedLaw(Law):
         chosen = self._equations[level]
         p, unknowns = self._seen(z, chosen)
         self._scan = u, np.log(unknowns), level
+        u, p = self._dips(u, p, chosen)
         inside = p > _OPEN
         if not inside.any() or inside[-1]:
             raise CertificationError(f"{self!r}: the right end of the support was not found")
@@ -222,43 +225,60 @@ class PositionedLaw(Law):
             first = int(np.argmax(inside))
             u, inside = u[first:], inside[first:]
         ends = [float(u[0])] if inside[0] else []
-        for k in np.flatnonzero(inside[1:] != inside[:-1]):
-            ends.append(self._end(float(u[k]), float(u[k + 1]), rising=bool(inside[k + 1])))
+        changes = np.flatnonzero(inside[1:] != inside[:-1])
+        for number, k in enumerate(changes):
+            rising = bool(inside[k + 1])
+            other = changes[max(number - 1, 0)] if rising else changes[min(number + 1, changes.size - 1)]
+            # no further out than the middle of a gap
+            limit = math.inf if other == k else abs(float(u[other + rising] - u[k + 1 - rising])) / 2
+            ends.append(self._end(float(u[k]), float(u[k + 1]), limit, rising=rising))
         return list(zip(ends[::2], ends[1::2], strict=True))
 
-    def _end(self, low: float, high: float, *, rising: bool) -> float:
-        """The edge between an outside and an inside point of the coarsest equation, for the finest one.
+    def _dips(self, u: Array, p: Array, equation: PositionedEquation) -> tuple[Array, Array]:
+        """The scan with points added around its minima inside, down to steps that a narrow gap does not slip through."""
+        for _ in range(_DIP_ROUNDS):
+            low = (p[1:-1] <= p[:-2]) & (p[1:-1] <= p[2:]) & (p[1:-1] > _OPEN)
+            k = np.flatnonzero(low & (p[1:-1] < _DIP * np.maximum(p[:-2], p[2:]))) + 1
+            if k.size == 0:
+                break
+            added = np.unique(np.concatenate([u[k - 1] + u[k], u[k] + u[k + 1]]) / 2)
+            u, p = np.append(u, added), np.append(p, self._seen(self._on_axis(added), equation)[0])
+            order = np.argsort(u)
+            u, p = u[order], p[order]
+        return u, p
 
-        Where p², linear in log x next to a square-root edge, would vanish: from points over the bracket and its
-        neighbourhood first, then from points next to the edge.
+    def _end(self, low: float, high: float, limit: float, *, rising: bool) -> float:
+        """The edge between an outside and an inside point of the scan, for the finest equation.
+
+        Where p², smooth in log x next to a square-root edge, would vanish: from points over the bracket and its
+        neighbourhood first, at most `limit` outside, then from points next to the edge.
         """
         sign = 1.0 if rising else -1.0
         edge, reach = 0.5 * (low + high), 2 * (high - low)
         for width in (reach, 0.15):
-            u = edge + sign * width * np.linspace(-1, 1, _EDGE_POINTS)
-            p = self._fine_density(u)
+            begin = max(sign * edge - width, sign * (low if rising else high) - limit)
+            u = sign * np.linspace(begin, sign * edge + width, _EDGE_POINTS)
+            p = self._seen(self._on_axis(u), self.equation)[0]
             inside = np.flatnonzero(p > _OPEN)
             if inside.size < 3:
                 continue
+            before = u[max(inside[0] - 1, 0)]
             u, squares = u[inside[:3]], p[inside[:3]] ** 2
             slopes = np.diff(squares) / np.diff(u)
             bend = (slopes[1] - slopes[0]) / (u[2] - u[0])
             slope = slopes[0] - bend * (u[1] - u[0])
-            guess = u[0] - squares[0] / slope if slope * sign > 0 else u[0]
-            before = edge + sign * width * (-1 + 2 * (inside[0] - 1) / (_EDGE_POINTS - 1))
+            root = sign * math.sqrt(max(0.0, slope**2 - 4 * bend * squares[0]))
+            guess = u[0] - 2 * squares[0] / (slope + root) if slope * sign > 0 else u[0]
             edge = float(np.clip(guess, min(before, u[0]), max(before, u[0])))
         return edge
-
-    def _fine_density(self, u: Array) -> Array:
-        return self._seen(self._on_axis(u), self.equation)[0]
 
     def _seen(self, z: ComplexArray, equation: PositionedEquation) -> tuple[Array, ComplexArray]:
         """xρ(x) and the unknowns: roughly, but well enough to tell the outside of the support from the inside."""
         found = equation.solve(z, self._start(z, equation), tolerance=_ROUGH, most=_ROUGH_MOST)
         unknowns = found.unknowns
-        thin = np.flatnonzero(-equation.resolvent(unknowns).imag * np.abs(z) < _THIN)
-        if thin.size:
-            unknowns[thin] = equation.solve(z[thin], unknowns[thin], tolerance=_TOLERANCE, most=_ROUGH_MOST).unknowns
+        faint = np.flatnonzero(-equation.resolvent(unknowns).imag / np.pi * np.abs(z) < _FAINT)
+        if faint.size:
+            unknowns[faint] = equation.solve(z[faint], unknowns[faint], tolerance=_TOLERANCE, most=_ROUGH_MOST).unknowns
         return np.asarray(-equation.resolvent(unknowns).imag / np.pi * np.abs(z)), unknowns
 
     def _right_of_support(self, x: float) -> tuple[PositionedEquation, ComplexArray]:

@@ -312,8 +312,8 @@ class PositionedEquation:
         g, h = self.split(1 / unknowns)
         weighted_g, weighted_h = g * self.row_widths, h * self.column_widths
         smoothing = self.kernel.smoothing
-        row_sums = self.noise_rows * ((smoothing @ weighted_h) @ self.noise.T)
-        column_sums = (smoothing.T @ (weighted_g * self.noise_rows)) @ self.noise
+        row_sums = self.noise_rows * (_along(smoothing, weighted_h) @ self.noise.T)
+        column_sums = _along(smoothing.T, weighted_g * self.noise_rows) @ self.noise
         if self.components:
             s, t = self.kernel.respond(*self._densities(g, h))
             for part, chosen in self._blocks(len(g)):
@@ -382,10 +382,18 @@ class PositionedEquation:
         log_g, log_h = self.split(-np.log(unknowns))
         total = np.einsum("zia,ia->z", z[:, None, None] * g - log_g, self.row_widths)
         total += np.einsum("zib,ib->z", h - log_h, self.column_widths)
-        received = (self.kernel.smoothing @ (h * self.column_widths)) @ self.noise.T
+        received = _along(self.kernel.smoothing, h * self.column_widths) @ self.noise.T
         total -= np.einsum("zia,zia->z", g * self.row_widths * self.noise_rows, received)
         if self.components:
             logs = self.kernel.log_determinant(*self._densities(g, h))
             for part, chosen in self._blocks(len(z)):
                 total += part.inner * (part.shares @ logs[chosen].reshape(part.weights.size, -1))
         return np.asarray(1 - total.imag / (np.pi * self.aspect))
+
+
+def _along(matrix: Array, values: ComplexArray) -> ComplexArray:
+    """matrix_ij values_zjb as one product of matrices; many small ones would set BLAS threads against each other."""
+    points, positions, cells = values.shape
+    flat = np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(positions, -1)
+    parts = matrix @ flat.view(np.float64)
+    return np.ascontiguousarray(parts).view(np.complex128).reshape(-1, points, cells).transpose(1, 0, 2)

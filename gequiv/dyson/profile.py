@@ -423,7 +423,7 @@ class _Factors:
         x, y = left[:, :rank] * root, right[:rank].T * root
         self.rank = rank
         # of r × r matrices to cells × cells
-        self._rows, self._columns, self._cross = np.kron(x, x).T, np.kron(y, y).T, np.kron(x, y).T
+        self._rows, self._columns, self._cross = _Symmetric(x), _Symmetric(y), np.kron(x, y).T
         self._row_squares, self._column_squares = _squares(x), _squares(y)
 
     def add(
@@ -435,16 +435,47 @@ class _Factors:
         c = (g @ self._row_squares).reshape(count, 1, r, r) / self.inner
         weight = self.weights[:, None, None]
         n = _inverse(np.eye(r) - weight * (v @ c))
-        rows = ((weight * (n @ v)).reshape(-1, r * r) @ self._rows).reshape(count, -1, p * p)
-        columns = ((weight * (c @ n)).reshape(-1, r * r) @ self._columns).reshape(count, -1, q * q)
-        cross = (n.reshape(-1, r * r) @ self._cross).reshape(count, -1, p * q)
-        sums[:, :p] += self.shares @ rows[:, :, :: p + 1]
-        sums[:, p:] += self.inner * (self.shares @ columns[:, :, :: q + 1])
+        rows = _expand((weight * (n @ v)).reshape(count, -1, r * r), self._rows.matrix)
+        columns = _expand((weight * (c @ n)).reshape(count, -1, r * r), self._columns.matrix)
+        cross = _expand(n.reshape(count, -1, r * r), self._cross)
+        sums[:, :p] += _mean(self.shares, rows[:, :, self._rows.diagonal])
+        sums[:, p:] += self.inner * _mean(self.shares, columns[:, :, self._columns.diagonal])
         return (
-            (self.shares / self.inner @ rows**2).reshape(count, p, p),
-            (self.shares * self.inner @ columns**2).reshape(count, q, q),
-            (self.shares * self.weights @ cross**2).reshape(count, p, q),
+            _mean(self.shares / self.inner, rows**2)[:, self._rows.place],
+            _mean(self.shares * self.inner, columns**2)[:, self._columns.place],
+            _mean(self.shares * self.weights, cross**2).reshape(count, p, q),
         )
+
+
+class _Symmetric:
+    """X F Xᵀ of symmetric F from r × r numbers to the entries on and above the diagonal.
+
+    Attributes
+    ----------
+    matrix : shape (r², entries).
+    diagonal : which entries are on the diagonal.
+    place : shape (cells, cells), which entry stands where.
+    """
+
+    def __init__(self, factor: Array) -> None:
+        cells = len(factor)
+        first, second = np.triu_indices(cells)
+        self.matrix = (factor[first, :, None] * factor[second, None, :]).reshape(first.size, -1).T.copy()
+        self.diagonal = np.flatnonzero(first == second)
+        self.place = np.zeros((cells, cells), dtype=int)
+        self.place[first, second] = self.place[second, first] = np.arange(first.size)
+
+
+def _expand(numbers: ComplexArray, matrix: Array) -> ComplexArray:
+    """Σ_r numbers_zkr matrix_rm."""
+    points, weights, rank = numbers.shape
+    result: ComplexArray = numbers.reshape(-1, rank) @ matrix
+    return result.reshape(points, weights, -1)
+
+
+def _mean(shares: Array, values: ComplexArray) -> ComplexArray:
+    """Σ_k shares_k values_zkm; without BLAS, whose threads cost more than they bring on such batches."""
+    return np.asarray(np.einsum("k,zkm->zm", shares, values))
 
 
 def _squares(factor: Array) -> Array:
