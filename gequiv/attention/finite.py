@@ -3,6 +3,7 @@ r"""The finite-size law of a head: which model and which equation serve which pa
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,13 @@ class HeadLaw(Law):
 
         Sources: Baik, Ben Arous, Péché 2005; Benaych-Georges, Nadakuditi 2012.
         """
+        return list(self._outliers)
+
+    @cached_property
+    def _outliers(self) -> list[Outlier]:
+        return sorted(self._find_outliers(), key=lambda outlier: -outlier.location)
+
+    def _find_outliers(self) -> list[Outlier]:
         raise NotImplementedError
 
     def edge_scale(self) -> float:
@@ -102,15 +110,12 @@ class FiniteLaw(HeadLaw, ProfileLaw):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.head, self._model)
 
-    def outliers(self) -> list[Outlier]:
+    def _find_outliers(self) -> list[Outlier]:
         ones = np.ones((len(self._mean), 1))
         keys = self.head.columns
         intervals = self.support()
         found = find_outliers(self._resolvents, self._mean, keys, intervals, "Perron value of A", ones)[:1]
-        found += find_outliers(self._resolvents, self._mean, keys, intervals, "column direction")
-        return sorted(found, key=lambda outlier: -outlier.location)
-
-    outliers.__doc__ = HeadLaw.outliers.__doc__
+        return found + find_outliers(self._resolvents, self._mean, keys, intervals, "column direction")
 
     def _resolvents(self, x: float) -> tuple[Array, Array]:
         found = self.equation.solve(complex(x))
@@ -135,7 +140,7 @@ class MaskedFiniteLaw(HeadLaw, PositionedLaw):
 
     __repr__ = HeadLaw.__repr__
 
-    def outliers(self) -> list[Outlier]:
+    def _find_outliers(self) -> list[Outlier]:
         equation, averages = self._equations[-2], self._averages
         count = equation.row_shares.size // self._model.rows.size
         mean = np.repeat(self._model.mean, count, axis=0)
@@ -145,10 +150,7 @@ class MaskedFiniteLaw(HeadLaw, PositionedLaw):
         whole = np.asarray(np.kron(averages, 1 + mean), dtype=np.float64)
         deviation = np.asarray(np.kron(averages, mean), dtype=np.float64)
         found = find_outliers(self._resolvents, whole, keys, edge, "Perron value of A", rest="mean attention, of A")
-        found += find_outliers(self._resolvents, deviation, keys, edge, "column direction")
-        return sorted(found, key=lambda outlier: -outlier.location)
-
-    outliers.__doc__ = HeadLaw.outliers.__doc__
+        return found + find_outliers(self._resolvents, deviation, keys, edge, "column direction")
 
     def _resolvents(self, x: float) -> tuple[Array, Array]:
         equation, unknowns = self._right_of_support(x)

@@ -208,7 +208,7 @@ class PositionedLaw(Law):
 
     def _intervals(self, low: float) -> list[tuple[float, float]]:
         """Intervals of the support above e^low, in log x: scanned with one equation, ends polished with the finest."""
-        high, mean = math.log(self._largest()), math.log(self.scale)
+        high, mean = math.log(self._largest()) + _SCAN_STEP, math.log(self.scale)  # the bound may be the edge itself
         middle = max(low, mean - _SCANNED_FINELY)
         count = int((high - middle) / _SCAN_STEP)
         u = np.concatenate([np.linspace(low, middle, _SCAN_BELOW)[:-1], np.linspace(middle, high, count)])
@@ -235,7 +235,7 @@ class PositionedLaw(Law):
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def _dips(self, u: Array, p: Array, equation: PositionedEquation) -> tuple[Array, Array]:
-        """The scan with points added around its minima inside, down to steps that a narrow gap does not slip through."""
+        """The scan with points added around its minima inside, so that narrow gaps do not slip through."""
         for _ in range(_DIP_ROUNDS):
             low = (p[1:-1] <= p[:-2]) & (p[1:-1] <= p[2:]) & (p[1:-1] > _OPEN)
             k = np.flatnonzero(low & (p[1:-1] < _DIP * np.maximum(p[:-2], p[2:]))) + 1
@@ -258,7 +258,7 @@ class PositionedLaw(Law):
         for width in (reach, 0.15):
             begin = max(sign * edge - width, sign * (low if rising else high) - limit)
             u = sign * np.linspace(begin, sign * edge + width, _EDGE_POINTS)
-            p = self._seen(self._on_axis(u), self.equation)[0]
+            p = self._seen(self._on_axis(u), self.equation, math.inf)[0]
             inside = np.flatnonzero(p > _OPEN)
             if inside.size < 3:
                 continue
@@ -272,11 +272,13 @@ class PositionedLaw(Law):
             edge = float(np.clip(guess, min(before, u[0]), max(before, u[0])))
         return edge
 
-    def _seen(self, z: ComplexArray, equation: PositionedEquation) -> tuple[Array, ComplexArray]:
-        """xρ(x) and the unknowns: roughly, but well enough to tell the outside of the support from the inside."""
+    def _seen(
+        self, z: ComplexArray, equation: PositionedEquation, doubtful: float = _FAINT
+    ) -> tuple[Array, ComplexArray]:
+        """xρ(x) and the unknowns, roughly where it is above `doubtful`; else well enough to tell outside from inside."""
         found = equation.solve(z, self._start(z, equation), tolerance=_ROUGH, most=_ROUGH_MOST)
         unknowns = found.unknowns
-        faint = np.flatnonzero(-equation.resolvent(unknowns).imag / np.pi * np.abs(z) < _FAINT)
+        faint = np.flatnonzero(-equation.resolvent(unknowns).imag / np.pi * np.abs(z) < doubtful)
         if faint.size:
             unknowns[faint] = equation.solve(z[faint], unknowns[faint], tolerance=_TOLERANCE, most=_ROUGH_MOST).unknowns
         return np.asarray(-equation.resolvent(unknowns).imag / np.pi * np.abs(z)), unknowns

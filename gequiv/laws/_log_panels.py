@@ -111,10 +111,9 @@ class LogPanels:
         if below > 0:
             u, p = self._low[0], float(self._at(np.array([0]), self._start(0))[0])
             self._length = below / p
-            rate = self._log_slope()
-            curve = rate - 1 / self._length
+            curve = self._log_slope() - 1 / self._length
             self._curve = curve if curve * self._length >= 1e-6 else 0.0
-            below_mean = math.exp(u) * p / (1 + max(rate, 0.0))
+            below_mean = math.exp(u) * p / (1 + 1 / self._length + self._curve)
         self._mean[:, 0] += below_mean + np.concatenate([[0.0], np.cumsum(means)[:-1]])
         self.total_mass, self.total_mean = below + float(masses.sum()), below_mean + float(means.sum())
         self._ends = below + np.cumsum(masses)
@@ -189,8 +188,9 @@ class LogPanels:
         value = np.polynomial.chebyshev.chebval(s, self._mean[panel].T, tensor=False)
         value = np.where(u > self._high[panel], self._mean_ends[panel], value)
         lower = u < self._low[0]
-        if lower.any():  # as for a power of x: what lies there is below rounding of the mean
-            value[lower] = np.exp(u[lower]) * self.density_in_log(u[lower])
+        if lower.any():  # as for the power of x that the density is there
+            rate = (1 / self._length + self._curve) / (1 + self._curve * (self._low[0] - u[lower]))
+            value[lower] = np.exp(u[lower]) * self.density_in_log(u[lower]) / (1 + rate)
         return np.asarray(value)
 
     def quantile(self, mass: Array) -> Array:

@@ -44,8 +44,7 @@ def density_figure(law: Law, *, axes: Axes | None = None, title: str | None = No
     The axis is linear where that shows the law. Where the top edge is hundreds of medians away it is logarithmic, and
     the curve is the density of ln x, :math:`x\rho(x)`; where one interval's peak dwarfs another's, the density axis is
     logarithmic. A divergence at an edge is cut off by the frame, as are the lowest five per cent of an interval of many
-    orders of magnitude from 0. Of a law with ``outliers()`` those of its own matrix are marked, which the Perron value
-    of A is not.
+    orders of magnitude from 0. Of a law with ``outliers()`` those of A - Ā are marked, not those of A.
 
     Parameters
     ----------
@@ -377,7 +376,7 @@ def _outliers(law: Law) -> list[float]:
     if find is None:
         return []
     try:
-        found = [o.location for o in find() if o.visible and not o.origin.startswith("Perron")]
+        found = [o.location for o in find() if o.visible and not o.origin.endswith("of A")]
     except CertificationError:
         return []
     return [math.sqrt(x) if squares is not law else float(x) for x in found]
