@@ -30,6 +30,7 @@ _PANEL_ERROR = 1e-4
 _MOST_ROUNDS = 5
 _TAIL = 4.0
 _EDGE_POINTS = 9
+_RISEN = 0.05  # below that part of what it is inside, a density next to an edge may be an error
 _DIP, _DIP_ROUNDS = 0.97, 4
 _MASS_LIMIT = 1e-3
 _NEGLIGIBLE = 1e-7  # mass
@@ -259,7 +260,7 @@ class PositionedLaw(Law):
             begin = max(sign * edge - width, sign * (low if rising else high) - limit)
             u = sign * np.linspace(begin, sign * edge + width, _EDGE_POINTS)
             p = self._seen(self._on_axis(u), self.equation, math.inf)[0]
-            inside = np.flatnonzero(p > _OPEN)
+            inside = np.flatnonzero(p > max(_OPEN, _RISEN * float(p.max())))
             if inside.size < 3:
                 continue
             before = u[max(inside[0] - 1, 0)]
@@ -275,7 +276,7 @@ class PositionedLaw(Law):
     def _seen(
         self, z: ComplexArray, equation: PositionedEquation, doubtful: float = _FAINT
     ) -> tuple[Array, ComplexArray]:
-        """xρ(x) and the unknowns, roughly where it is above `doubtful`; else well enough to tell outside from inside."""
+        """xρ(x) and the unknowns, roughly where it is above `doubtful`; else so that the outside is told from it."""
         found = equation.solve(z, self._start(z, equation), tolerance=_ROUGH, most=_ROUGH_MOST)
         unknowns = found.unknowns
         faint = np.flatnonzero(-equation.resolvent(unknowns).imag / np.pi * np.abs(z) < doubtful)
