@@ -3,6 +3,8 @@ r"""The finite-size law of a head: which model and which equation serve which pa
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,15 @@ from gequiv.attention.masked import masked_models
 from gequiv.attention.outliers import Outlier, find_outliers
 from gequiv.dyson import Component, ProfileLaw
 from gequiv.dyson.positioned_law import PositionedLaw
+from gequiv.errors import CertificationError
 from gequiv.laws.base import Law
 
 if TYPE_CHECKING:
     from gequiv.attention.parameters import Attention
 
 _FEWEST_CELLS = 24
+_CUTS = (0.95, 0.96, 0.92)
+_MANY = 4
 
 
 class HeadLaw(Law):
@@ -84,8 +89,9 @@ class FiniteLaw(HeadLaw, ProfileLaw):
     `gequiv.attention.row_energy` (finitely many keys) and `gequiv.dyson.profile` (the equation).
     """
 
-    def __init__(self, head: Attention, model: HeadModel) -> None:
+    def __init__(self, head: Attention, model: HeadModel, *, patient: bool = True) -> None:
         self._describe(head, model)
+        self._patient = patient
         keys = head.columns
         energies, level = model.energies(keys), model.mean_energy(keys)
         count = energies.nodes.size
@@ -172,6 +178,22 @@ def finite_law(
     if cells is not None:
         cells = _checks.positive_integer("cells", cells, minimum=_FEWEST_CELLS)
     model = head_model(head, order, norm_nodes, inner_points)
-    if head.visibility is None:
-        return FiniteLaw(head, model)
-    return MaskedFiniteLaw(head, model, cells)
+    if head.visibility is not None:
+        return MaskedFiniteLaw(head, model, cells)
+    for other in _neighbours(head, model, norm_nodes):
+        try:
+            return FiniteLaw(head, other, patient=False)
+        except CertificationError:
+            continue
+    return FiniteLaw(head, model)  # as patiently as can be, and with its own refusal
+
+
+def _neighbours(head: Attention, model: HeadModel, norm_nodes: int | None) -> Iterator[HeadModel]:
+    """The model, then the same with its nodes placed otherwise: two bands of one law may all but touch by accident."""
+    yield model
+    if model.spread:
+        for cut in _CUTS:
+            yield replace(model, cut=cut)
+    if norm_nodes is None:
+        count = model.norm_nodes + (1 if model.norm_nodes < _MANY else -1)
+        yield head_model(head, model.order, count, model.inner_points)

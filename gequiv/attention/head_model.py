@@ -17,7 +17,7 @@ from gequiv._checks import Array
 from gequiv.attention import chaos, inner_weights
 from gequiv.attention.inner_weights import Quadrature
 from gequiv.attention.linear_model import LARGEST_BETA
-from gequiv.attention.row_energy import energy_nodes, mean_energy
+from gequiv.attention.row_energy import CUT, energy_nodes, mean_energy
 from gequiv.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class HeadModel:
     beta : β, with a column bias √(β² + its variance): what one row's scores have for standard deviation.
     inner_points : nodes of an inner space.
     keys : number of keys.
+    cut : quantile above which the largest row energies share one node.
     """
 
     rows: Array
@@ -70,6 +71,7 @@ class HeadModel:
     beta: float
     inner_points: int
     keys: int
+    cut: float = CUT
 
     @property
     def order(self) -> int:
@@ -85,7 +87,7 @@ class HeadModel:
         """The spread of the row energy beyond the explained degrees, for rows over that many keys."""
         if not self.spread:
             return Quadrature(np.ones(1), np.ones(1))
-        return energy_nodes(self.beta, self.explained, keys)
+        return energy_nodes(self.beta, self.explained, keys, self.cut)
 
     def mean_energy(self, keys: float) -> float:
         """Factor by which rows over that many keys have less energy than over infinitely many."""

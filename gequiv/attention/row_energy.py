@@ -28,7 +28,7 @@ from gequiv.attention.inner_weights import Quadrature
 from gequiv.attention.linear_model import exponential_remainder
 
 _REACH = 12.0
-_BINS = (0.0, 0.7, 0.95, 1.0)
+CUT = 0.94
 _GRID = 1 << 16
 _HIGHEST = 150.0  # at most one in 150 rows has an energy beyond it, the mean being one
 _FEWEST_KEYS = 8
@@ -81,10 +81,10 @@ def rest_variance(beta: float, degree: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def energy_nodes(beta: float, degree: int, keys: float) -> Quadrature:
+def energy_nodes(beta: float, degree: int, keys: float, cut: float = CUT) -> Quadrature:
     """Three nodes of the energy ξ of the rest beyond Hermite degree m over k keys, of mean one.
 
-    They are its means between the quantiles 0, .7, .95 and 1, of the k-fold convolution on a grid.
+    They are its means between the quantiles 0, .7, cut and 1, of the k-fold convolution on a grid.
     """
     keys = max(float(keys), float(_FEWEST_KEYS))
     x, weights = _gaussian(1601)
@@ -112,7 +112,8 @@ def energy_nodes(beta: float, degree: int, keys: float) -> Quadrature:
     shrink = math.sqrt(max(0.0, 1 - keys * float(weights @ (part * (1 - part))) / variance))
     first = np.concatenate([[0.0], np.cumsum(total * place)]) * step
     level = np.concatenate([[0.0], np.cumsum(total)])
-    shares = np.diff(_BINS)
-    nodes = 1 + shrink * (np.diff(np.interp(_BINS, level, first)) / shares - 1)
+    bins = np.array([0.0, 0.7, cut, 1.0])
+    shares = np.diff(bins)
+    nodes = 1 + shrink * (np.diff(np.interp(bins, level, first)) / shares - 1)
     nodes[-1] = (1 - float(shares[:-1] @ nodes[:-1])) / shares[-1]  # with what lies beyond the grid
     return Quadrature(nodes, shares)

@@ -49,6 +49,8 @@ class ProfileLaw(SolvedLaw):
     """
 
     equation: ProfileEquation
+    _patient = True
+    """Whether to scan more finely where the law cannot be certified at first."""
 
     def __init__(self, rows: Any, columns: Any, components: Sequence[Component], noise: Any) -> None:
         self._arguments = (rows, columns, components, noise)
@@ -74,7 +76,7 @@ class ProfileLaw(SolvedLaw):
                     raise
                 support.add(missed.x)
             except CertificationError:
-                if halvings == _MOST_HALVINGS:
+                if halvings == _MOST_HALVINGS or not self._patient:
                     raise
                 halvings += 1
                 support.halve()
