@@ -17,6 +17,7 @@ from scipy.interpolate import PchipInterpolator
 from gequiv._checks import Array
 from gequiv.attention.head_model import HeadModel
 from gequiv.dyson.positions import CausalKernel, CellKernel, PositionedComponent, PositionedEquation
+from gequiv.errors import ParameterError
 
 if TYPE_CHECKING:
     from gequiv.attention.masks import Visibility
@@ -27,6 +28,7 @@ _DEGREES = 2  # polynomials on a cell of a general mask
 _LEVELS = 4
 _FEWEST = 8  # cells of the coarsest level of a general mask
 _TURN = 0.2  # position where the cells of a causal mask turn from even in log t to even in t
+_ONE_KEY = 1e-6
 _GRID = 32  # points in log keys at which energies are tabulated
 
 
@@ -45,7 +47,16 @@ class MaskedModel:
 
 
 def masked_models(visibility: Visibility, model: HeadModel, cells: int | None) -> list[MaskedModel]:
-    """The model from coarse to fine, up to about `cells` cells, twice as many from one to the next."""
+    """The model from coarse to fine, up to about `cells` cells, twice as many from one to the next.
+
+    Raises
+    ------
+    ParameterError : every row sees one key only.
+    """
+    if not (visibility.effective_keys() > 1 + _ONE_KEY).any():
+        raise ParameterError(
+            "mask and bias must let some row see more than one key: else A equals its mean and there is no law of A - Ā"
+        )
     if cells is None:
         cells = CAUSAL_CELLS if visibility.kind == "causal" else GENERAL_CELLS
     if visibility.kind == "causal":

@@ -208,3 +208,8 @@ def test_width_and_given_weights():
 def test_few_cells_are_refused(cells):
     with pytest.raises(ParameterError, match="cells must be an integer"):
         Attention(100, D_K, BETA, mask="causal").finite_law(cells=cells)
+
+
+def test_one_key_a_row_has_no_law():
+    with pytest.raises(ParameterError, match="more than one key"):
+        Attention(tokens=64, head_dim=16, mask="window:1").finite_law()
