@@ -56,7 +56,7 @@ def head(beta: float, setting: str, n: int) -> Attention:
 def run_cell(beta: float, setting: str, n: int, draws: int, seed: int, tick: Any) -> dict[str, Any]:
     """Distances of one cell; its random numbers depend on the seed and the cell alone."""
     stream = np.random.default_rng([seed, list(EARLIER).index((beta, setting)), n])
-    result = validate(head(beta, setting, n), draws, stream, progress=tick)
+    result = validate(head(beta, setting, n), draws, stream, law="limit", progress=tick)
     return {
         "beta": beta,
         "setting": setting,

@@ -15,7 +15,7 @@ from gequiv.dyson.scan import EXTREME, AxisScan, MissedGapError
 from gequiv.errors import CertificationError
 from gequiv.laws._edge_adapted import edge_list
 
-_PER_DECADE = 32
+_PER_DECADE = 20
 _FOLD_STEPS = 40
 _FARTHEST_STEP = 50.0  # in log x: a secant step beyond it is lost
 _NEXT_TO_EDGE = 1e-5  # in the edge variable: closer points may lie outside by the rounding of the edge

@@ -1,4 +1,4 @@
-"""Speed of the limit law and of the spectrum, as times and as ratios measured in one run.
+"""Speed of the laws and of the spectrum, as times and as ratios measured in one run; accuracy of the finite-size law.
 
 Claims. 2,000 density points take at most 20 ms from nothing (the law built, certified, evaluated) and 1 ms once it is
 built; a million points of the density or of the distribution function take at most 40 times as long as numpy's
@@ -6,6 +6,11 @@ closed-form Marchenko-Pastur density on the same grid; ``import gequiv`` takes a
 numpy, scipy.special`` in a fresh interpreter; the spectrum at n = 3000 by the Gram route is at least 2.5 times as fast
 as scipy.linalg.svdvals on the same matrix, with the same values within 1e-9. All are medians over repeats; the two
 sides of a ratio take turns.
+
+The finite-size law at n = 2048, d_k = 64, beta 0.5 and 1: 400 density points from nothing take at most 0.3 s without a
+mask and 5 s under the causal mask. Without a mask the stored density is within 1e-8, relative, of the Dyson equation
+solved by Newton's method at points that the law has not seen; under the causal mask it is within 1e-4, relative, of
+that of four times as many cells, at the quantiles 0.3, 0.5, 0.7, 0.9, 0.95 and 0.99.
 """
 
 from __future__ import annotations
@@ -24,7 +29,8 @@ import numpy as np
 from rich.console import Console
 from scipy.linalg import svdvals
 
-from gequiv.attention import Attention, ensemble
+from gequiv.attention import Attention, ensemble, row_energy
+from gequiv.errors import CertificationError
 from validation import _common
 from validation._common import Claim
 
@@ -37,6 +43,13 @@ HEADS = {
 COLD_LIMIT, WARM_LIMIT = 20e-3, 1e-3
 MILLION_LIMIT, IMPORT_LIMIT, SPECTRUM_LIMIT = 40.0, 2.5, 2.5
 VALUES_LIMIT = 1e-9
+FINITE = {f"beta {beta:g}": Attention(2048, 64, beta) for beta in (0.5, 1.0)}
+CAUSAL = {f"beta {beta:g}": Attention(2048, 64, beta, mask="causal") for beta in (0.5, 1.0)}
+FINITE_LIMIT, CAUSAL_LIMIT = 0.3, 5.0
+FINITE_ERROR, CAUSAL_ERROR = 1e-8, 1e-4
+FINITE_POINTS, FRESH_POINTS = 400, 200
+FINE_CELLS = 320  # 80 by default
+LEVELS = (0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -79,6 +92,61 @@ def law_from_nothing(repeats: int) -> tuple[list[Claim], dict[str, Any]]:
         for kind, value, limit in (("cold", cold_time, COLD_LIMIT), ("warm", warm_time, WARM_LIMIT)):
             measured, allowed = f"{1e3 * value:.2f} ms", f"{1e3 * limit:g} ms"
             claims.append(Claim(f"2,000 density points, {kind}, {name}", measured, allowed, value <= limit))
+    return claims, data
+
+
+def finite_density_from_nothing(head: Attention, grid: np.ndarray) -> Any:
+    """The finite-size law, built and evaluated."""
+    _forget()
+    return head.finite_law().pdf(grid)
+
+
+def _forget() -> None:
+    """Empty the caches that outlive a law."""
+    for function in vars(row_energy).values():
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
+
+
+def finite_law(repeats: int, causal_repeats: int, seed: int) -> tuple[list[Claim], dict[str, Any]]:
+    """Cold density of the finite-size law at 400 points, without a mask and causal, and errors of both."""
+    claims: list[Claim] = []
+    data: dict[str, Any] = {}
+    rng = np.random.default_rng(seed)
+    cases = [("no mask", name, head, repeats, FINITE_LIMIT) for name, head in FINITE.items()]
+    cases += [("causal", name, head, causal_repeats, CAUSAL_LIMIT) for name, head in CAUSAL.items()]
+    for mask, name, head, count, limit in cases:
+        label = f"{mask}, {name}"
+        try:
+            law: Any = head.finite_law()
+        except CertificationError as error:
+            claims.append(Claim(f"finite-size law, {label}", "refused", "certified", False))
+            data[label] = {"refused": str(error)}
+            continue
+        low, high = law.ppf(0.02), law.ppf(0.998)
+        grid = np.geomspace(low, high, FINITE_POINTS)
+        work = partial(finite_density_from_nothing, head, grid)
+        cpu = statistics.median(processor_seconds(work) for _ in range(count))
+        time_taken = statistics.median(seconds(work) for _ in range(count))
+        if mask == "causal":
+            fresh = law.ppf(np.array(LEVELS))
+            exact = head.finite_law(cells=FINE_CELLS).pdf(fresh)
+            against, allowed = f"{FINE_CELLS} cells", CAUSAL_ERROR
+        else:
+            fresh = law.ppf(rng.uniform(0.001, 0.999, FRESH_POINTS))
+            exact = -law.equation.solve(fresh.astype(np.complex128)).value.imag / np.pi
+            against, allowed = f"the equation at {FRESH_POINTS} fresh points", FINITE_ERROR
+        errors = np.abs(law.pdf(fresh) / exact - 1)
+        worst = float(errors.max())
+        claims += [
+            Claim(f"finite-size law, {FINITE_POINTS} density points, cold, {label}", f"{time_taken:.2f} s",
+                  f"{limit:g} s", time_taken <= limit),
+            Claim(f"finite-size law, density against {against}, relative, {label}", f"{worst:.1e}", f"{allowed:g}",
+                  worst <= allowed),
+        ]  # fmt: skip
+        data[label] = {"cold": time_taken, "cold_cpu": cpu, "error": worst}
+        if mask == "causal":
+            data[label]["errors"] = {f"{level:g}": float(e) for level, e in zip(LEVELS, errors, strict=True)}
     return claims, data
 
 
@@ -164,6 +232,7 @@ def main(argv: list[str] | None = None) -> int:
     data: dict[str, Any] = {}
     parts: dict[str, Callable[[], tuple[list[Claim], dict[str, Any]]]] = {
         "law": lambda: law_from_nothing(5 if options.quick else 15),
+        "finite-size law": lambda: finite_law(*((3, 1) if options.quick else (7, 3)), options.seed),
         "million": lambda: million(3 if options.quick else 7, 100_000 if options.quick else 1_000_000),
         "import": lambda: imports(3 if options.quick else 9),
         "spectrum": lambda: spectrum(3, 1000 if options.quick else 3000, options.seed),
