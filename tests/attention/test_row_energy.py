@@ -101,7 +101,7 @@ def test_nodes_of_draws(beta, degree, keys):
     # 40 batches of 500 rows, each with its own conditional means below the quantiles; the top one is left to the mean,
     # whose tail no sample shows
     rng = np.random.default_rng(271)
-    found = energy_nodes(beta, degree, keys)
+    found = energy_nodes(beta, degree, keys, 0.95)
     np.testing.assert_allclose(found.shares, [0.7, 0.25, 0.05], rtol=1e-14)
     assert found.moment(1) == pytest.approx(1, rel=1e-12)
     batches = []
@@ -121,7 +121,7 @@ def test_nodes_of_draws(beta, degree, keys):
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.05, 2.7), st.integers(1, 5), st.floats(1, 1e5))
 def test_nodes_are_a_spread_of_mean_one(beta, degree, keys):
-    found = energy_nodes(beta, degree, keys)
+    found = energy_nodes(beta, degree, keys, 0.95)
     assert (np.diff(found.nodes) > 0).all()
     assert found.nodes[0] > 0
     assert found.moment(1) == pytest.approx(1, rel=1e-12)
@@ -138,4 +138,4 @@ def test_the_spread_vanishes():
     context = mpmath.MPContext()
     level = [0] + [context.npdf(context.sqrt(2) * context.erfinv(2 * p - 1)) for p in (0.7, 0.95)] + [0]
     means = [float((a - b) / s) for a, b, s in zip(level, level[1:], (0.7, 0.25, 0.05), strict=False)]
-    np.testing.assert_allclose((energy_nodes(0.5, 1, 1e6).nodes - 1) / deviation, means, rtol=0.02)
+    np.testing.assert_allclose((energy_nodes(0.5, 1, 1e6, 0.95).nodes - 1) / deviation, means, rtol=0.02)

@@ -216,7 +216,9 @@ def test_finite_law(cli):
     assert printed.startswith("Finite-size law of the squared singular values of √keys (A - 1/keys)")
     assert re.search(rf"KS to the limit law +{told['laws_distance']:.4g} ", printed)
     assert "outlier: Perron value of A" in printed
-    assert "inside the bulk, not visible" in printed
+    for location, visible, origin in told["outliers"]:
+        place = re.escape(f"{location:.10g}") if visible else "inside the bulk, not visible"
+        assert re.search(rf"outlier: {origin} +{place} ", printed)
     comments, _ = read_csv(cli("predict", "--head-dim", "50", "--format", "csv", "--points", "5").out)
     assert comments[0].endswith("finite-size law of the squared singular values of √keys (A - 1/keys)")
     assert f"# distance of finite-size law and limit law: {told['laws_distance']:.17g}" in comments
