@@ -33,7 +33,8 @@ _EDGE_POINTS = 9
 _RISEN = 0.05  # below that part of what it is inside, a density next to an edge may be an error
 _DIP, _DIP_ROUNDS = 0.97, 4
 _MASS_LIMIT = 1e-3
-_NEGLIGIBLE = 1e-7  # mass
+_NEGLIGIBLE, _WEIGHTY = 1e-7, 1e-3  # mass
+_DENSITY_LIMIT = 0.1
 
 
 class PositionedLaw(Law):
@@ -57,7 +58,8 @@ class PositionedLaw(Law):
     equation : the finest.
     scale : the mean.
     certificate : `Certificate`; density_error is the largest relative difference of the stored density from the
-        equation solved anew, or of the two numbers of cells after extrapolation, between the 1 % and the 99 % quantile.
+        equation solved anew, or of the two numbers of cells after extrapolation, in units of its largest value nearby:
+        between the 1 % and the 99 % quantile, where there is more than a thousandth of the mass.
 
     Raises
     ------
@@ -171,9 +173,10 @@ class PositionedLaw(Law):
             for k in np.flatnonzero(good | last):
                 done.append((panels[k], stored[k]))
                 inside = (mass.reshape(-1, count)[k] > 0.01) & (mass.reshape(-1, count)[k] < 0.99)
-                relative = (shift * np.exp(u) / np.pi).reshape(-1, count)[k] / np.maximum(p[k], _OPEN)
-                if inside.any():  # the error left is of the order of the square of what was taken off
+                relative = (shift * np.exp(u) / np.pi).reshape(-1, count)[k] / size[k]
+                if inside.any() and weight[k] > _WEIGHTY:
                     errors.append(float(error[k]))
+                    # what extrapolation leaves is of the order of the square of what it took off
                     errors.append(float((relative[inside] ** 2).max()))
             bad = np.flatnonzero(~good)
             if bad.size == 0 or last:
@@ -195,13 +198,18 @@ class PositionedLaw(Law):
                 f"{self!r}: the mass of the stored density misses 1 by {error:.1e}, where {_MASS_LIMIT:.0e} is "
                 "allowed: take more cells"
             )
+        if max(errors, default=0.0) > _DENSITY_LIMIT:
+            raise CertificationError(
+                f"{self!r}: the density is uncertain by {max(errors):.1e} (relative), where {_DENSITY_LIMIT:g} is "
+                "allowed: take more cells"
+            )
         self._share = (1 - self._atom) / self._panels.total_mass  # the mass error is spread evenly
         self._support = [(math.exp(a), math.exp(b)) for a, b in intervals]
         if self._reaches_zero:
             self._support[0] = (0.0, self._support[0][1])
         self.certificate = Certificate(
             mass_error=error,
-            density_error=max(errors),
+            density_error=max(errors, default=0.0),
             residual=self._worst,
             half_plane=self._margin,
             nodes=self._nodes,
@@ -322,7 +330,7 @@ class PositionedLaw(Law):
         return [(0.0, self._atom)] if self._atom > 0 else []
 
     def moment(self, k: int, dps: int | None = None) -> Any:
-        r"""The moment :math:`\int x^k` for an integer k >= 0: the first exact for the model, others from the density.
+        r"""The moment :math:`\int x^k` for an integer k >= 0, from the stored density.
 
         Raises
         ------
