@@ -17,6 +17,7 @@ from gequiv.laws._edge_adapted import edge_list
 
 _PER_DECADE = 20
 _FOLD_STEPS = 40
+_BETWEEN = 7  # points of a bracket that are solved at once where the fold is not found
 _FARTHEST_STEP = 50.0  # in log x: a secant step beyond it is lost
 _NEXT_TO_EDGE = 1e-5  # in the edge variable: closer points may lie outside by the rounding of the edge
 _SETTLED = 1e-9  # relative move of the parameter: its square moves the edge
@@ -77,16 +78,17 @@ class Support:
 
 def _edge(equation: ProfileEquation, inside: float, outside: float, state: ComplexArray) -> float:
     """The edge between two points of the real axis, the second off the support with its solution given."""
-    for attempt in range(20):
-        for _ in range(0 if attempt == 0 else 2):
-            middle = math.sqrt(inside * outside)
-            found = equation._solve(np.array([middle], dtype=np.complex128), state[None])
-            if found.status[0] == Status.OUTSIDE:
-                outside, state = middle, found.unknowns[0]
-            elif found.status[0] == Status.INSIDE:
-                inside = middle
-            else:
-                break
+    for attempt in range(10):
+        if attempt > 0:
+            between = np.geomspace(inside, outside, _BETWEEN + 2)[1:-1]
+            found = equation._solve(between.astype(np.complex128), None)
+            off = np.flatnonzero(found.status == Status.OUTSIDE)
+            if off.size:
+                outside, state = float(between[off[0]]), found.unknowns[off[0]]
+                between = between[: off[0]]
+            within = np.flatnonzero(found.status[: between.size] == Status.INSIDE)
+            if within.size:
+                inside = float(between[within[-1]])
         edge = _fold(equation, inside, outside, state)
         if edge is not None:
             return edge
