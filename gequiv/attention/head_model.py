@@ -136,7 +136,7 @@ def head_model(
         noise = np.repeat(noise, factor.size, axis=1) * np.tile(factor, columns.size) ** 2
         mean = np.repeat(mean, factor.size, axis=1) * np.tile(factor, columns.size)
         columns = np.outer(columns, shares).ravel()
-    logs = [chaos.log_harmonics(dimension, degree) for degree in range(1, order + 1)]
+    logs = found.log_dimensions
     degrees = []
     for number, core in enumerate(cores):
         size = sizes[number] if number < len(sizes) else math.exp(min(logs[number], 300.0))

@@ -53,17 +53,13 @@ import numpy as np
 
 from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
-from gequiv.dyson.continuation import Continuation, Status
-from gequiv.errors import CertificationError, ParameterError
+from gequiv.dyson.continuation import RESIDUAL, STEP, STRICT, Continuation, Status
+from gequiv.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ROWS = 1 << 20  # points times eigenvalues worked on at once
-_STRICT = 1e-9  # an angle to the real axis that rounding cannot imitate
-_RESIDUAL = 1e-9
-_STEP = 1e-10
-_SENSITIVE = 1e6  # largest d log(unknowns)/d log z: beyond it rounding z alone leaves less than ten digits
 
 
 @dataclass(frozen=True)
@@ -235,33 +231,15 @@ class ChainEquation(Continuation):
         CertificationError : a point could not be certified. Points within about 1e-12 (relative) of an edge of the
             support are of this kind: there the last digit of z moves G by more than 1e-10.
         """
-        points = _checks.complex_array("z", z)
-        if on_failure not in ("raise", "status"):
-            raise ParameterError(f'on_failure must be "raise" or "status"; got {on_failure!r}')
-        flat = points.reshape(-1)
-        wrong = ~np.isfinite(flat) | (flat == 0) | (flat.imag < 0)
-        if wrong.any():
-            raise ParameterError(
-                f"z must be finite, not 0 and have Im z >= 0 (use G(conj z) = conj G(z) below the axis); "
-                f"got {points.reshape(-1)[wrong][0]!r}"
-            )
-        flat = flat / self.scale
+        points = self._points(z, on_failure)
         unknowns = None
         if start is not None:
             unknowns = _checks.complex_array("start", start)
             if unknowns.shape != (*points.shape, self.width):
                 raise ParameterError(f"start must have the shape {(*points.shape, self.width)}; got {unknowns.shape}")
-            unknowns = unknowns.reshape(flat.size, self.width)
-        found = self._solve(flat, unknowns)
-        with np.errstate(all="ignore"):  # next to an edge the last digit of z moves the solution visibly
-            sensitive = ~(np.abs(self._tangent(flat, found.unknowns)).max(axis=1) < _SENSITIVE)
-        found.status[sensitive] = Status.FAILED
+            unknowns = unknowns.reshape(points.size, self.width)
+        found = self._certified(points, self.scale, unknowns, on_failure)
         failed = found.status == Status.FAILED
-        if failed.any() and on_failure == "raise":
-            raise CertificationError(
-                f"the Dyson equation could not be certified at z = {points.reshape(-1)[failed][0]!r} (and "
-                f"{int(failed.sum()) - 1} other points); take a larger Im z, or move away from the edge of the support"
-            )
         value, _ = self.resolvents(found.z, found.unknowns)
         value = np.where(failed, complex(np.nan, np.nan), value / self.scale)
         value = np.where(found.status == Status.OUTSIDE, value.real, value)
@@ -414,24 +392,24 @@ class ChainEquation(Continuation):
     ) -> tuple[np.ndarray, ComplexArray]:
         """Status of each point, and the unknowns, made exactly real where the status says so."""
         status = np.full(z.size, int(Status.FAILED))
-        solved = np.isfinite(state).all(axis=1) & (residual < _RESIDUAL) & (step < _STEP)
+        solved = np.isfinite(state).all(axis=1) & (residual < RESIDUAL) & (step < STEP)
         messages = self._messages(z, state)
         depth = -messages.imag / np.abs(messages)
-        below = solved & (depth > _STRICT).all(axis=1)
+        below = solved & (depth > STRICT).all(axis=1)
         real = z.imag == 0
         positive = z.real > 0
         status[below & ~real] = Status.UPPER
         status[below & real & positive] = Status.INSIDE
         status[below & real & ~positive] = Status.OUTSIDE
         # too close to the real axis to tell by the sign: by the derivative
-        close = np.flatnonzero(solved & ~below & (depth > -_STRICT).all(axis=1) & positive)
+        close = np.flatnonzero(solved & ~below & (depth > -STRICT).all(axis=1) & positive)
         if close.size:
             points, unknowns = z[close], state[close]
             on_axis = real[close]
             unknowns = np.where(on_axis[:, None], unknowns.real.astype(np.complex128), unknowns)
             turning = (self._messages(points, unknowns) * self._message_slopes(points, unknowns)).real
-            good = (turning < 0).all(axis=1) | ((turning < 0) | (depth[close] > _STRICT)).all(axis=1)
-            good &= ~on_axis | (np.abs(depth[close]) < _STRICT).all(axis=1)
+            good = (turning < 0).all(axis=1) | ((turning < 0) | (depth[close] > STRICT)).all(axis=1)
+            good &= ~on_axis | (np.abs(depth[close]) < STRICT).all(axis=1)
             status[close[good]] = np.where(on_axis[good], Status.OUTSIDE, Status.UPPER)
             state = state.copy()
             state[close[good]] = unknowns[good]

@@ -9,10 +9,18 @@ from __future__ import annotations
 import abc
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
+from gequiv.errors import CertificationError, ParameterError
+
+STRICT = 1e-9  # an angle to the real axis that rounding cannot imitate
+RESIDUAL = 1e-9
+STEP = 1e-10
+_SENSITIVE = 1e6  # largest d log(unknowns)/d log z: beyond it rounding z alone leaves less than ten digits
 
 
 class Status(enum.IntEnum):
@@ -59,6 +67,47 @@ class Continuation(abc.ABC):
         self, z: ComplexArray, state: ComplexArray, residual: Array, step: Array
     ) -> tuple[np.ndarray, ComplexArray]:
         """`Status` of each point, and the state, made exactly real where the status says so."""
+
+    # -- what users ask -------------------------------------------------------------------------------
+
+    @staticmethod
+    def _points(z: Any, on_failure: str) -> ComplexArray:
+        """The arguments of a public ``solve``, validated: z as an array.
+
+        Raises
+        ------
+        ParameterError : z contains NaN, 0, infinity or a point of the lower half-plane; on_failure is unknown.
+        """
+        points = _checks.complex_array("z", z)
+        if on_failure not in ("raise", "status"):
+            raise ParameterError(f'on_failure must be "raise" or "status"; got {on_failure!r}')
+        wrong = ~np.isfinite(points) | (points == 0) | (points.imag < 0)
+        if wrong.any():
+            raise ParameterError(
+                f"z must be finite, not 0 and have Im z >= 0 (use G(conj z) = conj G(z) below the axis); "
+                f"got {points[wrong][0]!r}"
+            )
+        return points
+
+    def _certified(self, points: ComplexArray, scale: float, start: ComplexArray | None, on_failure: str) -> Work:
+        """`_solve` at points in true units, FAILED also where the last digit of z moves the solution visibly.
+
+        Raises
+        ------
+        CertificationError : a point failed, unless on_failure is "status".
+        """
+        flat = points.reshape(-1)
+        found = self._solve(flat / scale, start)
+        with np.errstate(all="ignore"):
+            sensitive = ~(np.abs(self._tangent(found.z, found.unknowns)).max(axis=1) < _SENSITIVE)
+        found.status[sensitive] = Status.FAILED
+        failed = found.status == Status.FAILED
+        if failed.any() and on_failure == "raise":
+            raise CertificationError(
+                f"the Dyson equation could not be certified at z = {flat[failed][0]!r} (and {int(failed.sum()) - 1} "
+                "other points); take a larger Im z, or move away from the edge of the support"
+            )
+        return found
 
     # -- the loop -------------------------------------------------------------------------------------
 

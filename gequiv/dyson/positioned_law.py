@@ -82,9 +82,6 @@ class PositionedLaw(Law):
         self._worst, self._margin = 0.0, math.inf
         self._build()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.__dict__)
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.equation.kernel.rows.size} cells, scale={self.scale:g})"
 
@@ -398,9 +395,3 @@ def _cut(low: float, high: float, mean: float, *, open_below: bool) -> list[Pane
     panels = [] if open_below else [Panel(low, begin, 1)]
     panels += [Panel(a, b) for a, b in itertools.pairwise(points) if b > a]
     return [*panels, Panel(high - end, high, -1)]
-
-
-def _restored(cls: type[PositionedLaw], state: dict[str, Any]) -> PositionedLaw:
-    law = cls.__new__(cls)
-    law.__dict__.update(state)
-    return law

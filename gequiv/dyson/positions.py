@@ -124,15 +124,19 @@ class CausalKernel:
         self.smoothing = np.tril(np.exp(-2 * decay * gone) * spread[:, None] * spread, -1) + np.diag(own)
 
     def respond(self, v: ComplexArray, r: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-        """S and T; see `_solve`."""
-        return self._solve(v, r)[:2]
+        """S and T; see `_cross`."""
+        s, t, _, _ = self._cross(v, r)
+        return s, t
 
     def log_determinant(self, v: ComplexArray, r: ComplexArray) -> ComplexArray:
         """log X(1), up to the real κ."""
-        return self._solve(v, r)[2]
+        _, _, grown, omega = self._cross(v, r)
+        return np.asarray((np.log(grown) - 1j * omega).sum(axis=0))
 
-    def _solve(self, v: ComplexArray, r: ComplexArray) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
+    def _cross(self, v: ComplexArray, r: ComplexArray) -> tuple[ComplexArray, ...]:
         """Both Riccati equations solved exactly for constant v and r, cell by cell.
+
+        Returns S, T, and for each cell the growth of X times e^{iω}, and ω.
 
         With :math:`\\omega^2 = VR - \\kappa^2` over a cell, (X, Y) is multiplied by
         :math:`\\cos\\omega + \\omega^{-1}\\sin\\omega\\,A`, A = ((κ, -R), (V, -κ)). S and T are derivatives of
@@ -169,7 +173,7 @@ class CausalKernel:
         inner -= sine_slope * (f * big_r + e * big_v)
         s = (f * sine - inner * big_v) / total
         t = (e * sine - inner * big_r) / total
-        return s.T, t.T, (np.log(grown) - 1j * omega).sum(axis=0)
+        return s.T, t.T, grown, omega
 
 
 class CellKernel:

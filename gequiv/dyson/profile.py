@@ -48,13 +48,9 @@ import numpy as np
 
 from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
-from gequiv.dyson.continuation import Continuation, Status
-from gequiv.errors import CertificationError, ParameterError
+from gequiv.dyson.continuation import RESIDUAL, STEP, STRICT, Continuation, Status
+from gequiv.errors import ParameterError
 
-_STRICT = 1e-9  # an angle to the real axis that rounding cannot imitate
-_RESIDUAL = 1e-9
-_STEP = 1e-10
-_SENSITIVE = 1e6
 _FAR = 1e6  # from here on the solution next to the asymptotic one is the only one there
 _RANK = 1e-14  # singular values of a core below it, relative to the largest, are rounding
 _NUMBERS = 1 << 20  # entries of the batched matrices worked on at once
@@ -231,32 +227,15 @@ class ProfileEquation(Continuation):
         ParameterError : z contains NaN, 0, infinity or a point of the lower half-plane; start has another shape.
         CertificationError : a point could not be certified, as happens next to an edge of the support.
         """
-        points = _checks.complex_array("z", z)
-        if on_failure not in ("raise", "status"):
-            raise ParameterError(f'on_failure must be "raise" or "status"; got {on_failure!r}')
-        flat = points.reshape(-1)
-        wrong = ~np.isfinite(flat) | (flat == 0) | (flat.imag < 0)
-        if wrong.any():
-            raise ParameterError(
-                f"z must be finite, not 0 and have Im z >= 0 (use G(conj z) = conj G(z) below the axis); "
-                f"got {flat[wrong][0]!r}"
-            )
+        points = self._points(z, on_failure)
         unknowns = None
         if start is not None:
             if not isinstance(start, ProfileSolution) or start.z.shape != points.shape:
                 raise ParameterError(f"start must be a ProfileSolution at points of shape {points.shape}")
-            unknowns = np.concatenate([start.rows * self.scale, start.columns], axis=-1).reshape(flat.size, -1)
+            unknowns = np.concatenate([start.rows * self.scale, start.columns], axis=-1).reshape(points.size, -1)
             unknowns = np.where(np.isfinite(unknowns), unknowns, 1 - 1j)
-        found = self._solve(flat / self.scale, unknowns)
-        with np.errstate(all="ignore"):  # next to an edge the last digit of z moves the solution visibly
-            sensitive = ~(np.abs(self._tangent(found.z, found.unknowns)).max(axis=1, initial=0) < _SENSITIVE)
-        found.status[sensitive] = Status.FAILED
+        found = self._certified(points, self.scale, unknowns, on_failure)
         failed = found.status == Status.FAILED
-        if failed.any() and on_failure == "raise":
-            raise CertificationError(
-                f"the Dyson equation could not be certified at z = {flat[failed][0]!r} (and {int(failed.sum()) - 1} "
-                "other points); take a larger Im z, or move away from the edge of the support"
-            )
         state = found.unknowns
         state[failed] = complex(np.nan, np.nan)
         value = self.resolvent(state) / self.scale
@@ -383,21 +362,21 @@ class ProfileEquation(Continuation):
         self, z: ComplexArray, state: ComplexArray, residual: Array, step: Array
     ) -> tuple[np.ndarray, ComplexArray]:
         status = np.full(z.size, int(Status.FAILED))
-        solved = np.isfinite(state).all(axis=1) & (residual < _RESIDUAL) & (step < _STEP)
+        solved = np.isfinite(state).all(axis=1) & (residual < RESIDUAL) & (step < STEP)
         depth = self._sines(state)
-        below = solved & (depth > _STRICT).all(axis=1)
+        below = solved & (depth > STRICT).all(axis=1)
         real, positive = z.imag == 0, z.real > 0
         status[below & ~real] = Status.UPPER
         status[below & real & positive] = Status.INSIDE
-        close = np.flatnonzero(solved & ~below & (depth > -_STRICT).all(axis=1))
+        close = np.flatnonzero(solved & ~below & (depth > -STRICT).all(axis=1))
         if close.size:  # too close to the real axis to tell by the sign: by the derivative
             points, on_axis = z[close], real[close]
             unknowns = np.where(on_axis[:, None], state[close].real.astype(np.complex128), state[close])
             falling = (unknowns * self._tangent(points, unknowns) / points[:, None]).real < 0
-            good = (falling[:, self._alive] | (depth[close] > _STRICT)).all(axis=1)
+            good = (falling[:, self._alive] | (depth[close] > STRICT)).all(axis=1)
             near = (np.abs(unknowns / self._asymptotic(points) - 1) < 0.5).all(axis=1)
             good |= near & (np.abs(points) > _FAR * self.upper_bound)
-            good &= ~on_axis | (np.abs(depth[close]) < _STRICT).all(axis=1)
+            good &= ~on_axis | (np.abs(depth[close]) < STRICT).all(axis=1)
             status[close[good]] = np.where(on_axis[good], Status.OUTSIDE, Status.UPPER)
             state = state.copy()
             state[close[good]] = unknowns[good]

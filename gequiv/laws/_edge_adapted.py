@@ -69,12 +69,14 @@ class NodeSolver(Protocol):
         ...
 
 
-def _chebyshev_nodes(count: int) -> Array:
+def chebyshev_nodes(count: int) -> Array:
+    """Zeros of the Chebyshev polynomial of that degree, ascending."""
     return -np.cos(np.pi * (np.arange(count) + 0.5) / count)
 
 
-def _values_to_coefficients(count: int) -> Array:
-    nodes = _chebyshev_nodes(count)
+def values_to_coefficients(count: int) -> Array:
+    """Chebyshev coefficients are this matrix times the values at the nodes."""
+    nodes = chebyshev_nodes(count)
     vandermonde: Array = np.polynomial.chebyshev.chebvander(nodes, count - 1).T.astype(np.float64)
     vandermonde *= 2.0 / count
     vandermonde[0] *= 0.5
@@ -92,8 +94,8 @@ def _integration_matrix(count: int) -> Array:
     return matrix
 
 
-_NODES = _chebyshev_nodes(ORDER)
-_TO_COEFFICIENTS = _values_to_coefficients(ORDER)
+_NODES = chebyshev_nodes(ORDER)
+_TO_COEFFICIENTS = values_to_coefficients(ORDER)
 _INTEGRATE = _integration_matrix(ORDER)
 _HALVES = np.stack(
     [np.polynomial.chebyshev.chebvander(0.5 * (_NODES + shift), ORDER - 1) @ _TO_COEFFICIENTS for shift in (-1.0, 1.0)]
@@ -437,7 +439,7 @@ def edge_list(
 
 def _fejer_weights(count: int) -> Array:
     integrals = np.array([2.0 / (1 - k * k) if k % 2 == 0 else 0.0 for k in range(count)])
-    weights: Array = integrals @ _values_to_coefficients(count)
+    weights: Array = integrals @ values_to_coefficients(count)
     return weights
 
 

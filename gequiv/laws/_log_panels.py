@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gequiv._checks import Array
+from gequiv.laws._edge_adapted import chebyshev_nodes, values_to_coefficients
 
 ORDER = 12
 _LARGEST_LOG = 709.0
@@ -66,9 +67,8 @@ class Panel:
         return Panel(self.low, middle), Panel(middle, self.high)
 
 
-NODES: Array = -np.cos(np.pi * (np.arange(ORDER) + 0.5) / ORDER)
-_COEFFICIENTS = np.polynomial.chebyshev.chebvander(NODES, ORDER - 1).T * (2.0 / ORDER)
-_COEFFICIENTS[0] *= 0.5
+NODES = chebyshev_nodes(ORDER)
+_COEFFICIENTS = values_to_coefficients(ORDER)
 
 
 def series(values: Array) -> Array:
