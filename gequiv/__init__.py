@@ -19,6 +19,7 @@ from gequiv.laws import GaussianChainPlusNoise, Law, MarchenkoPastur, SingularVa
 
 if TYPE_CHECKING:
     from gequiv.dyson import WeightedChainPlusNoise
+    from gequiv.expressions import law_of
     from gequiv.simulation import Comparison, compare, validate
 
 # imported on first use, so that `import gequiv` stays fast
@@ -26,6 +27,7 @@ _LAZY = {
     "WeightedChainPlusNoise": "gequiv.dyson",
     "Comparison": "gequiv.simulation",
     "compare": "gequiv.simulation",
+    "law_of": "gequiv.expressions",
     "validate": "gequiv.simulation",
 }
 
@@ -43,11 +45,14 @@ __all__ = [
     "WeightedChainPlusNoise",
     "__version__",
     "compare",
+    "law_of",
     "validate",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "free":
+        return importlib.import_module("gequiv.free")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'gequiv' has no attribute {name!r}")

@@ -1,7 +1,8 @@
 r"""A density stored once, in variables adapted to the edges of its support, and read off fast.
 
-Near an edge e of the support a density of random-matrix type is :math:`\xi^{\pm 1}` times an analytic function of
-:math:`\xi = \sqrt{|x - e|/w}`: the square-root edge (+1) or the hard edge (-1). Each interval is cut at its middle;
+Near an edge e of the support a density of random-matrix type is :math:`\xi^q` times an analytic function of
+:math:`\xi = (|x - e|/w)^{1/p}`: the square-root edge (p = 2, q = 1), the hard edge (p = 2, q = -1), the hard edge of a
+product of k square factors (p = k + 1, q = -k), the cusp (p = 3, q = 1). Each interval is cut at its middle;
 each half is cut into panels in :math:`\xi`, by bisection, until the Chebyshev series of the analytic factor on every
 panel has converged relative to its own size. Densities with features of very different scales cost a few more panels
 for each octave.
@@ -25,7 +26,6 @@ ORDER = 16  # nodes of a panel
 _MAX_LEVELS = 80
 _MAX_PANELS = 512
 _CHUNK = 16384
-_HALF = np.sqrt(0.5)
 _TINY = np.finfo(float).tiny
 
 
@@ -33,8 +33,8 @@ _TINY = np.finfo(float).tiny
 class Edge:
     """One edge of the support and the half-interval that hangs on it.
 
-    x = location + residue + sign * width * xi**2 for xi in [0, 1/sqrt(2)]; the density is xi**exponent times a smooth
-    factor. The residue is what the edge has beyond its nearest float: it matters at points next to the edge.
+    x = location + residue + sign * width * xi**power for xi in [0, 2**(-1/power)]; the density is xi**exponent times a
+    smooth factor. The residue is what the edge has beyond its nearest float: it matters at points next to the edge.
     """
 
     location: float
@@ -42,6 +42,7 @@ class Edge:
     width: float
     exponent: int
     residue: float = 0.0
+    power: int = 2
 
 
 class NodeSolver(Protocol):
@@ -126,9 +127,10 @@ class EdgeAdaptedDensity:
     Parameters
     ----------
     intervals : ascending, disjoint (a, b).
-    exponents : for each interval the exponents of its lower and upper edge, +1 (square root) or -1 (hard).
+    exponents : for each interval the exponents q of its lower and upper edge, such as +1 (square root) or -1 (hard).
     solver : where the values come from.
     residues : what each edge (lower, upper, lower, ...) has beyond its nearest float; zero by default.
+    powers : for each interval the powers p of its lower and upper edge; 2 by default.
     tolerance : size of the last Chebyshev coefficients at which a panel is accepted, relative to its largest.
 
     Attributes
@@ -152,9 +154,10 @@ class EdgeAdaptedDensity:
         *,
         tolerance: float,
         residues: Sequence[float] | None = None,
+        powers: list[tuple[int, int]] | None = None,
     ) -> None:
         self.intervals = intervals
-        self.edges = edge_list(intervals, exponents, residues)
+        self.edges = edge_list(intervals, exponents, residues, powers)
         self._solver = solver
         edge, low, high, values = self._refine(tolerance)
         self._assemble(intervals, edge, low, high, values)
@@ -164,7 +167,8 @@ class EdgeAdaptedDensity:
     def _refine(self, tolerance: float) -> tuple[np.ndarray, Any, Any, Array]:
         edge = np.arange(len(self.edges))
         low = np.zeros(len(edge), dtype=np.longdouble)
-        high = self._on_grid(edge, np.full(len(edge), _HALF, dtype=np.longdouble))
+        halves = [0.5 ** (1 / e.power) for e in self.edges]
+        high = self._on_grid(edge, np.array(halves, dtype=np.longdouble))
         start: ComplexArray | None = None
         done: list[tuple[np.ndarray, Any, Any, Array, ComplexArray]] = []
         self.nodes = 0
@@ -178,7 +182,7 @@ class EdgeAdaptedDensity:
             bad = size[:, -2:].max(axis=1) > tolerance * size.max(axis=1) + self._rounding(size, low, high)
             good = ~bad
             done.append((edge[good], low[good], high[good], values[good], states[good]))
-            if not bad.any() or np.count_nonzero(bad) > _MAX_PANELS:
+            if not bad.any() or np.count_nonzero(bad) > max(_MAX_PANELS, 4 * len(self.edges)):
                 break
             # children start from their parent's series
             start = np.einsum("hij,pjs->phis", _HALVES, states[bad]).reshape(-1, states.shape[2])
@@ -203,18 +207,19 @@ class EdgeAdaptedDensity:
 
     def _locate(self, edge: np.ndarray, xi: Any) -> Array:
         """x as a float."""
-        location, residue, sign, width = self._columns(edge)
-        x: Array = (location + (residue + sign * width * xi**2)).astype(np.float64)
+        location, residue, sign, width, power = self._columns(edge)
+        x: Array = (location + (residue + sign * width * xi**power)).astype(np.float64)
         return x
 
     def _on_grid(self, edge: np.ndarray, xi: Any) -> Any:
         """The edge variable next to xi whose x is a float exactly."""
-        location, residue, sign, width = self._columns(edge)
-        return np.sqrt((self._locate(edge, xi) - location - residue) * sign / width)
+        location, residue, sign, width, power = self._columns(edge)
+        beyond = (self._locate(edge, xi) - location - residue) * sign / width
+        return np.sqrt(beyond) if (power == 2).all() else beyond ** (1 / power)
 
     def _columns(self, edge: np.ndarray) -> Any:
         chosen = [self.edges[k] for k in edge]
-        return np.array([(e.location, e.residue, e.sign, e.width) for e in chosen], dtype=np.longdouble).T
+        return np.array([(e.location, e.residue, e.sign, e.width, e.power) for e in chosen], dtype=np.longdouble).T
 
     def _rounding(self, size: Array, low: Any, high: Any) -> Array:
         """What the last digit of xi moves the smooth factor by: no series can settle below that."""
@@ -244,21 +249,22 @@ class EdgeAdaptedDensity:
     def _assemble(
         self, intervals: list[tuple[float, float]], edge: np.ndarray, low: Any, high: Any, values: Array
     ) -> None:
-        location, residue, sign, width = (column.astype(np.float64) for column in self._columns(edge))
+        location, residue, sign, width, power = (column.astype(np.float64) for column in self._columns(edge))
         exponent = np.array([e.exponent for e in self.edges])[edge]
         ends = self._locate(edge, low), self._locate(edge, high)
         half = (0.5 * (high - low)).astype(np.float64)
         low, high = low.astype(np.float64), high.astype(np.float64)
         xi = 0.5 * (low + high)[:, None] + half[:, None] * _NODES
-        x = location[:, None] + (sign * width)[:, None] * xi**2
-        slope = values * xi ** (1 + exponent)[:, None] * (2 * width * half)[:, None]  # d(mass)/ds, positive
+        x = location[:, None] + (sign * width)[:, None] * xi ** power[:, None]
+        rise = power + exponent - 1.0
+        slope = values * xi ** rise[:, None] * (power * width * half)[:, None]  # d(mass)/ds, positive
         mass, mean = (self._integrals(integrand, sign) for integrand in (slope, slope * x))
 
         # ascending in x; for an upper edge the panels run downwards in xi
         order = np.lexsort((sign * low, sign < 0, edge // 2))
         columns: dict[str, list[Array]] = {"density": [], "mass": [], "mean": []}
         # the edge's location and residue, sign/width, 1/half-width of the panel in xi, its start in xi, in x, and the
-        # residue of that, exponent
+        # residue of that, exponent, power
         rows: list[tuple[float, ...]] = []
         breaks: list[float] = []
         empty = np.zeros(ORDER + 1)
@@ -267,7 +273,7 @@ class EdgeAdaptedDensity:
         self.masses: list[float] = []
 
         def gap() -> None:
-            rows.append((0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0))
+            rows.append((0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 2.0))
             upper_mass.append(total_mass)
             for name, constant in (("density", 0.0), ("mass", total_mass), ("mean", total_mean)):
                 column = empty.copy()
@@ -283,7 +289,7 @@ class EdgeAdaptedDensity:
             for p in panels:
                 anchor_residue = residue[p] if low[p] == 0 else 0.0
                 edge_row = (location[p], residue[p], sign[p] / width[p])
-                rows.append((*edge_row, 1 / half[p], low[p], ends[0][p], anchor_residue, exponent[p]))
+                rows.append((*edge_row, 1 / half[p], low[p], ends[0][p], anchor_residue, exponent[p], power[p]))
                 columns["density"].append(np.append(density[p], 0.0))
                 for name, integral, total in (("mass", mass, total_mass), ("mean", mean, total_mean)):
                     column = integral[0][p].copy()
@@ -298,8 +304,8 @@ class EdgeAdaptedDensity:
         self.breakpoints = np.array(breaks)
         columns_of_rows = (np.array(column) for column in zip(*rows, strict=True))
         self._location, self._residue, self._factor, self._slope, self._start = itertools.islice(columns_of_rows, 5)
-        self._anchor, self._anchor_residue, exponents = columns_of_rows
-        self._hard = exponents < 0
+        self._anchor, self._anchor_residue, self._exponent, self._power = columns_of_rows
+        self._plain, self._roots = bool((self._exponent == 1).all()), bool((self._power == 2).all())
         self._density = np.ascontiguousarray(np.array(columns["density"]).T[:ORDER])
         self._mass = np.ascontiguousarray(np.array(columns["mass"]).T)
         self._mean = np.ascontiguousarray(np.array(columns["mean"]).T)
@@ -334,7 +340,6 @@ class EdgeAdaptedDensity:
     def _evaluate(self, x: Array, columns: Array, *, weighted: bool) -> Array:
         result = np.empty_like(x)
         first, last = self.breakpoints[0], self.breakpoints[-1]
-        any_hard = bool(self._hard.any())
         for begin in range(0, x.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
             point = np.clip(x[part], np.nextafter(first, -np.inf), np.nextafter(last, np.inf))
@@ -344,23 +349,22 @@ class EdgeAdaptedDensity:
             xi -= self._residue.take(panel)
             xi *= factor
             np.maximum(xi, 0.0, out=xi)
-            np.sqrt(xi, out=xi)
+            xi = np.sqrt(xi) if self._roots else xi ** (1 / self._power.take(panel))
             # xi - start = (x - anchor)/(width (xi + start)): exact differences, however narrow the panel
             s = point - self._anchor.take(panel)
             s -= self._anchor_residue.take(panel)
             s *= factor
-            s /= np.maximum(xi + self._start.take(panel), _TINY)
+            s /= np.maximum(self._spread(panel, xi, self._start.take(panel)), _TINY)
             s *= self._slope.take(panel)
             s -= 1.0
             np.clip(s, -1.0, 1.0, out=s)
             value = _clenshaw(columns, panel, s)
             if weighted:
-                if any_hard:
-                    hard = self._hard.take(panel)
-                    with np.errstate(divide="ignore", invalid="ignore"):  # xi = 0: infinite at a hard edge
-                        value = np.where(hard, value / xi, value * xi)
-                else:
+                if self._plain:
                     value *= xi
+                else:
+                    with np.errstate(divide="ignore", invalid="ignore"):  # xi = 0: infinite at a hard edge
+                        value *= xi ** self._exponent.take(panel)
             result[part] = value
         return result
 
@@ -414,26 +418,43 @@ class EdgeAdaptedDensity:
     def _position(self, panel: np.ndarray, s: Array) -> Array:
         """x at s on the panels."""
         beyond = (s + 1) / self._slope[panel]
-        x: Array = self._anchor[panel] + beyond * (beyond + 2 * self._start[panel]) / self._factor[panel]
+        start = self._start[panel]
+        x: Array = self._anchor[panel] + beyond * self._spread(panel, start + beyond, start) / self._factor[panel]
         return x
+
+    def _spread(self, panel: np.ndarray, xi: Array, start: Array) -> Array:
+        """(xi**p - start**p)/(xi - start) for the panel's power p."""
+        if self._roots:
+            return xi + start
+        power = self._power[panel]
+        total = np.zeros_like(xi)
+        for k in range(int(power.max(initial=0))):
+            total += np.where(k < power, xi ** np.maximum(power - 1 - k, 0) * start**k, 0.0)
+        return total
 
     def _mass_slope(self, panel: np.ndarray, s: Array) -> Array:
         """|d mass/ds| on the panels."""
         xi = self._start[panel] + (s + 1) / self._slope[panel]
         smooth = _clenshaw(self._density, panel, s)
-        slope: Array = 2 * smooth * np.where(self._hard[panel], 1.0, xi**2)
+        power = self._power[panel]
+        slope: Array = power * smooth * xi ** (self._exponent[panel] + power - 1)
         slope /= np.abs(self._factor[panel]) * self._slope[panel]
         return slope
 
 
 def edge_list(
-    intervals: list[tuple[float, float]], exponents: list[tuple[int, int]], residues: Sequence[float] | None = None
+    intervals: list[tuple[float, float]],
+    exponents: list[tuple[int, int]],
+    residues: Sequence[float] | None = None,
+    powers: list[tuple[int, int]] | None = None,
 ) -> list[Edge]:
     """Lower and upper edge of each interval, in order."""
     rest = iter(residues) if residues is not None else itertools.repeat(0.0)
+    if powers is None:
+        powers = [(2, 2)] * len(intervals)
     edges = []
-    for (a, b), (lower, upper) in zip(intervals, exponents, strict=True):
-        edges += [Edge(a, 1, b - a, lower, next(rest)), Edge(b, -1, b - a, upper, next(rest))]
+    for (a, b), (lower, upper), (p, q) in zip(intervals, exponents, powers, strict=True):
+        edges += [Edge(a, 1, b - a, lower, next(rest), p), Edge(b, -1, b - a, upper, next(rest), q)]
     return edges
 
 

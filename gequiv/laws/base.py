@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import importlib
 import math
+import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +17,7 @@ from gequiv.errors import ParameterError
 
 if TYPE_CHECKING:
     from gequiv.laws.singular import SingularValueLaw
+    from gequiv.laws.subordination import Increment, Node
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,114 @@ class Law(abc.ABC):
         """Second moment about the mean."""
         return float(self.moment(2) - self.moment(1) ** 2)
 
+    # -- matrices, pictures, algebra ------------------------------------------------------------------
+
+    def matrix(self, n: Any, rng: Any) -> Array:
+        r"""A random symmetric n × n matrix whose eigenvalues follow the law as n grows.
+
+        Laws with a natural ensemble draw from it (Wigner, Wishart, products of Gaussian matrices, sums and products of
+        matrices in general position). Any other law gives :math:`U D U^T` with U uniform on the orthogonal group and D
+        the quantiles of the law at (i + 1/2)/n.
+
+        Parameters
+        ----------
+        n : size, an integer of at least 1.
+        rng : numpy Generator, or an int that seeds one; required, so that a run can be repeated.
+
+        Raises
+        ------
+        ParameterError : n is not such an integer, or rng is neither.
+        """
+        return self._matrix(_checks.positive_integer("n", n), _checks.generator(rng))
+
+    def _matrix(self, n: int, rng: np.random.Generator) -> Array:
+        return rotated(self._ppf((np.arange(n) + 0.5) / n), rng)
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """The density with the edges of the support and the atoms marked; see `gequiv.plotting.density_figure`.
+
+        Parameters
+        ----------
+        ax : matplotlib axes to draw on; None makes a figure of one panel.
+        options : ``title`` and ``variable``, as for `gequiv.plotting.density_figure`.
+
+        Returns
+        -------
+        The axes; ``law.plot().figure.savefig("law.png")`` writes a file.
+        """
+        # found by name: laws know nothing of the rooms above them
+        return importlib.import_module("gequiv.plotting").density_figure(self, axes=ax, **options)
+
+    def __add__(self, other: Any) -> Any:
+        """Free additive convolution with a law; a shift by a number."""
+        if isinstance(other, Law):
+            return importlib.import_module("gequiv.free").additive(self, other)
+        return self._affine(1.0, other) if _is_number(other) else NotImplemented
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Any:
+        """Free multiplicative convolution with a law; the law of the multiple by a number other than 0."""
+        if isinstance(other, Law):
+            return importlib.import_module("gequiv.free").multiplicative(self, other)
+        return self._affine(other, 0.0) if _is_number(other) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self._affine(-1.0, 0.0)
+
+    def __sub__(self, other: Any) -> Any:
+        """The law of the free difference; a shift by a number."""
+        return self + -other if isinstance(other, Law) or _is_number(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other if _is_number(other) else NotImplemented
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._affine(1.0 / other, 0.0) if _is_number(other) and other != 0 else NotImplemented
+
+    def _affine(self, scale: Any, shift: Any) -> Law:
+        from gequiv.laws.affine import Affine
+
+        return Affine(self, scale, shift)
+
+    # -- what free convolutions ask ------------------------------------------------------------------
+
+    def _cauchy_and_slope(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+        r"""G and dG/dz at points with Im z >= 0 off the support and the atoms; NaN where they have no value.
+
+        By Cauchy's integral over a circle of twelve points; laws in closed form do better.
+        """
+        circle = np.exp(2j * np.pi * np.arange(12) / 12)
+        radius = 0.04 * self._distance(z)
+        points = z[:, None] + radius[:, None] * circle
+        values = self._cauchy(points.reshape(-1)).reshape(points.shape)
+        return self._cauchy(z), (values @ circle.conj()) / (12 * radius)
+
+    def _node(self) -> Node:
+        """The law as a tree of free convolutions: itself as a leaf, unless it is made of others."""
+        from gequiv.laws.subordination import Leaf
+
+        return Leaf(self)
+
+    def _increment(self) -> Increment | None:
+        """Its R-transform where that is rational and the law freely infinitely divisible."""
+        return None
+
+    def _factors(self) -> tuple[float, list[tuple[float, float]]] | None:
+        """(scale, [(ratio, variance), ...]) of a free product of Marchenko–Pastur laws and a positive number."""
+        return None
+
+    def _distance(self, z: ComplexArray) -> Array:
+        """Distance of each point from the spectrum, a lower bound."""
+        nearest = np.full(z.shape, np.inf)
+        intervals = [*self.support(), *((location, location) for location, _ in self.atoms())]
+        for low, high in intervals:
+            beside = np.maximum(np.maximum(low - z.real, z.real - high), 0.0)
+            nearest = np.minimum(nearest, np.hypot(beside, z.imag))
+        return nearest
+
     def singular_values(self) -> SingularValueLaw:
         """The law of √x when x has this law: singular values from squared singular values.
 
@@ -229,14 +340,35 @@ class Law(abc.ABC):
                     f"z must lie off the support: the Cauchy transform has no value at z = {inside[0]!r}, inside "
                     f"[{low!r}, {high!r}]; take z = x + 1j*eta with eta > 0, or pdf(x) for the density"
                 )
-        for location, _ in self.atoms():
-            if (on_axis == location).any():
-                raise ParameterError(f"z must lie off the atoms: the Cauchy transform has a pole at z = {location!r}")
+        poles = on_axis[np.isin(on_axis, [location for location, _ in self.atoms()])]
+        if poles.size:
+            pole = float(poles[0])
+            raise ParameterError(f"z must lie off the atoms: the Cauchy transform has a pole at z = {pole!r}")
 
     def _add_atoms(self, x: Array, continuous: Array) -> Array:
         for location, weight in self.atoms():
             continuous = continuous + weight * (x >= location)
         return continuous
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+
+
+def rotated(eigenvalues: Array, rng: np.random.Generator) -> Array:
+    """U D U^T with U uniform on the orthogonal group."""
+    # Q of a Gaussian matrix, with the signs that make R's diagonal positive, is uniform (Mezzadri 2007)
+    q, r = np.linalg.qr(rng.standard_normal((eigenvalues.size, eigenvalues.size)))
+    q *= np.sign(np.diag(r))
+    matrix: Array = (q * eigenvalues) @ q.T
+    return 0.5 * (matrix + matrix.T)
+
+
+def finite_real(name: str, value: Any) -> float:
+    """A finite number of any sign, validated."""
+    if not _is_number(value) or not math.isfinite(value):
+        raise ParameterError(f"{name} must be a finite real number; got {value!r}")
+    return float(value)
 
 
 def moment_order(k: Any) -> int:

@@ -47,8 +47,10 @@ from gequiv.errors import CertificationError, ParameterError
 from gequiv.laws._chain_cauchy import cauchy_transform
 from gequiv.laws._chain_curve import ChainCurve
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
+from gequiv.laws.atomic import Atomic
 from gequiv.laws.base import Certificate, PreciseLaw
 from gequiv.laws.stored import StoredLaw
+from gequiv.laws.subordination import Leaf, Node, Noise, Wishart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,6 +135,12 @@ class GaussianChainPlusNoise(StoredLaw):
         from gequiv.laws._precise import PreciseChain
 
         return PreciseChain(self.inner, self.aspect, *self._exact, dps, curve=self._curve)
+
+    def _node(self) -> Node:
+        node: Node = Leaf(Atomic([1.0]))
+        for k, ratio in enumerate([*(float(1 / value) for value in self.inner), float(self.aspect)]):
+            node = Wishart(node, ratio, self.signal if k == 0 else 1.0)
+        return Noise(node, self.noise, float(self.aspect))
 
     def _scaled_moment(self, k: int) -> float:
         """By an exact recursion without cancellation.

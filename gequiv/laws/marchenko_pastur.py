@@ -12,6 +12,7 @@ from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError
 from gequiv.laws.base import Law, PreciseLaw, finite_moment, moment_order
+from gequiv.laws.subordination import Increment
 
 
 class MarchenkoPastur(Law):
@@ -146,10 +147,34 @@ class MarchenkoPastur(Law):
 
     def _cauchy(self, z: ComplexArray) -> ComplexArray:
         c, v = self.ratio, self.variance_parameter
-        root = np.sqrt(z - self._a) * np.sqrt(z - self._b)
-        left = (z.imag == 0) & (z.real < self._a)
-        root = np.where(left, -np.sqrt(np.abs(z - self._a)) * np.sqrt(np.abs(z - self._b)), root)
-        # the conjugate form avoids the cancellation far out: numerator = 4 c v z / (2 c v z) / (...)
         with np.errstate(all="ignore"):
-            value = 2.0 / (z - v * (1 - c) + root)
+            linear, root = z - v * (1 - c), self._root(z)
+            plus, minus = linear + root, linear - root
+            # plus * minus = 4 c v z: far out minus cancels, near the pole at 0 plus does
+            value = np.where(np.abs(minus) > np.abs(plus), minus / (2 * c * v * z), 2.0 / plus)
         return np.where(np.isfinite(z), value, 0)
+
+    def _increment(self) -> Increment:
+        c, v = self.ratio, self.variance_parameter
+        return Increment(v, (c * v,), (c * v * v,))
+
+    def _factors(self) -> tuple[float, list[tuple[float, float]]]:
+        return 1.0, [(self.ratio, self.variance_parameter)]
+
+    def _cauchy_and_slope(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+        # from the quadratic equation c v z G² - (z - v(1-c)) G + 1 = 0
+        g = self._cauchy(z)
+        with np.errstate(all="ignore"):
+            slope = -g * (1 - self.ratio * self.variance_parameter * g) / self._root(z)
+        return g, np.where(np.isfinite(z), slope, 0)
+
+    def _root(self, z: ComplexArray) -> ComplexArray:
+        """√(z-a)√(z-b), like z far out; negative on the real axis left of a."""
+        root: ComplexArray = np.sqrt(z - self._a) * np.sqrt(z - self._b)
+        return root
+
+    def _matrix(self, n: int, rng: np.random.Generator) -> Array:
+        columns = max(1, round(n / self.ratio))
+        noise = rng.standard_normal((n, columns))
+        matrix: Array = noise @ noise.T * (self.variance_parameter / columns)
+        return 0.5 * (matrix + matrix.T)

@@ -1,4 +1,4 @@
-"""Laws whose density is stored in edge-adapted panels, with at most an atom at 0 below it."""
+"""Laws whose density is stored in edge-adapted panels, and their atoms."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from gequiv.laws.base import Certificate, Law, finite_moment, moment_order
 
 
 class StoredLaw(Law):
-    """What laws on [0, ∞) share once their density is stored; a subclass sets the attributes and adds the transform.
+    """What laws share once their density is stored; a subclass sets the attributes and adds the transform.
 
     Attributes
     ----------
-    scale : the mean.
+    scale : the unit of length, for a law on [0, ∞) its mean.
     certificate : `Certificate` of this law: what was verified before the constructor returned.
     """
 
     scale: float
     certificate: Certificate
     _density: EdgeAdaptedDensity
-    _atom: float
+    _atom: float = 0.0
+    """Weight of the atom at 0, for laws whose only atom that is."""
 
     def support(self, dps: int | None = None) -> list[tuple[Any, Any]]:
         """The intervals of the density, ascending, correct to the last digits; with dps, to that many digits."""
@@ -33,11 +34,11 @@ class StoredLaw(Law):
         return list(self._density.intervals)
 
     def atoms(self) -> list[tuple[float, float]]:
-        """An atom at 0 of weight 1 - columns/rows where there are more rows than columns, else none."""
+        """The point masses as (location, weight), ascending; for a matrix of more rows than columns one at 0."""
         return [(0.0, self._atom)] if self._atom > 0 else []
 
     def _scaled_moment(self, k: int) -> float:
-        """Moment of order k of the law divided by its mean; inf where it leaves the floats."""
+        """Moment of order k of the law divided by `scale`; inf where it leaves the floats."""
         raise NotImplementedError
 
     def moment(self, k: int, dps: int | None = None) -> Any:
@@ -62,11 +63,26 @@ class StoredLaw(Law):
         return np.clip(self._add_atoms(x, self._density.mass(x)), 0.0, 1.0)
 
     def _partial_mean(self, x: Array) -> Array:
-        return self._density.partial_mean(x)
+        result = self._density.partial_mean(x)
+        for location, weight in self.atoms():
+            if location != 0:
+                result = result + weight * location * (x >= location)
+        return result
 
     def _ppf(self, q: Array) -> Array:
-        x = self._density.quantile(q - self._atom)
-        return np.where(q <= self._atom, 0.0, x) if self._atom else x
+        below = np.zeros_like(q)  # weight of the atoms further down
+        jumps: list[tuple[float, np.ndarray]] = []
+        total = 0.0
+        for location, weight in self.atoms():
+            before = float(self._density.mass(np.array([location]))[0]) + total
+            reached = (q > before) | (before <= 0)
+            below = np.where(reached, total + weight, below)
+            jumps.append((location, reached & (q <= before + weight)))
+            total += weight
+        x = self._density.quantile(q - below)
+        for location, chosen in jumps:
+            x = np.where(chosen, location, x)
+        return x
 
     def _breakpoints(self) -> Array:
         return self._density.breakpoints

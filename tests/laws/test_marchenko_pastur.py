@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gequiv import MarchenkoPastur, ParameterError
-from tests.laws.contract import check_contract
+from tests.laws.contract import check_contract, transform_errors
 
 
 @pytest.mark.parametrize(("ratio", "variance"), [(1, 1), (0.3, 2.5), (1, 0.7), (4, 1), (0.999, 3), (2, 0.01)])
@@ -41,6 +41,20 @@ def test_against_mpmath(ratio, variance):
             mass = mpmath.quad(substituted, mpmath.linspace(0, mpmath.sqrt(x - a), 9))
             assert law.cdf(x) == pytest.approx(float(mass + max(0, 1 - 1 / c)), abs=1e-13)
     assert top == high
+
+
+@pytest.mark.parametrize(("ratio", "variance"), [(0.25, 1.7), (1.0, 0.3), (3.0, 2.0), (40.0, 0.5)])
+def test_transform_and_slope(ratio, variance):
+    def exact(z):
+        c, v = mpmath.mpf(ratio), mpmath.mpf(variance)
+        low, high = v * (1 - mpmath.sqrt(c)) ** 2, v * (1 + mpmath.sqrt(c)) ** 2
+        return (z - v * (1 - c) - mpmath.sqrt(z - low) * mpmath.sqrt(z - high)) / (2 * c * v * z)
+
+    # next to the atom, inside, beside and far out
+    points = [1e-9 + 1e-9j, -1e-12, 0.3 + 0.2j, 0.5 + 1e-7j, -2, 300, 1e6 + 1e5j, -1e12, 1e15j]
+    g, slope = transform_errors(MarchenkoPastur(ratio, variance), exact, points)
+    assert g < 2e-15
+    assert slope < 5e-15
 
 
 def test_atom_and_mean():

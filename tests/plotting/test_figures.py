@@ -8,8 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
 import gequiv
+from gequiv import laws
 from gequiv.attention.outliers import Outlier
 from gequiv.errors import InputFileError
+from gequiv.laws.subordinated import law_of_tree
+from gequiv.laws.subordination import AddFree, Increment, Leaf, Power
 from gequiv.plotting import density_figure, save_figure, validation_figure
 from tests.simulation.heavy_tail import HeavyTail
 
@@ -207,3 +210,132 @@ def test_saving_where_it_cannot_be(tmp_path):
         save_figure(axes, tmp_path / "law.gif")
     with pytest.raises(InputFileError, match="cannot write"):
         save_figure(axes, tmp_path / "absent" / "law.png")
+
+
+# -- laws on the whole line --------------------------------------------------------------------------------------------
+
+
+def of_atoms(locations, weights, semicircle):
+    return law_of_tree(AddFree(Leaf(laws.Atomic(locations, weights)), Increment(0.0, (0.0,), (semicircle,))))
+
+
+SIGNED = {
+    "semicircle": laws.Semicircle(),
+    "Marchenko-Pastur": laws.MarchenkoPastur(2),
+    "uniform": laws.Uniform(-1, 3),
+    "arcsine": laws.Arcsine(),
+    "mirrored": laws.Affine(laws.FussCatalan(2), -1, 0),
+    "shifted": laws.Affine(laws.MarchenkoPastur(1), -1, 2),
+    "hard edge": laws.FussCatalan(2),
+    "far from 0": laws.Semicircle(variance=1, mean=1e6),
+    "tiny": laws.Affine(laws.Semicircle(), 1e-200, 0),
+    "four intervals": of_atoms([-6, -1, 2, 9], [0.1, 0.4, 0.3, 0.2], 0.1),
+    "two atoms": law_of_tree(Power(Leaf(laws.Atomic([-1, 2], [0.55, 0.45])), 1.2)),
+    "atoms and gaps": law_of_tree(Power(Leaf(laws.Atomic([-1, 0, 2, 5], [0.4, 0.2, 0.3, 0.1])), 1.2)),
+    "atoms everywhere": laws.FromDensity(
+        lambda x: np.full_like(x, 0.125), [(-4, -1), (2, 3)], [(-5, 0.1), (-2, 0.2), (0, 0.1), (2.5, 0.05), (3, 0.05)]
+    ),
+    "many atoms": laws.FromDensity(
+        lambda x: np.full_like(x, 0.25), (-1, 1), [(k - 30.5, 0.5 / 60) for k in range(60)]
+    ),
+}  # fmt: skip
+POINTS_ONLY = {
+    "one": laws.Atomic([3.0]),
+    "at 0": laws.Atomic([0.0]),
+    "three": laws.Atomic([-1, 0.5, 2], [0.2, 0.5, 0.3]),
+    "thirty": laws.Atomic(np.arange(30) - 9.5, (np.arange(30) + 1) / 465),
+    "decades": laws.Atomic(10.0 ** np.arange(-2, 5), [0.4, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]),
+    "two thousand": laws.Empirical(np.random.default_rng(0).standard_normal(2000)),
+}
+
+
+def unit_of(axes):
+    label = axes.get_xlabel()
+    return 10.0 ** int(label.split("{")[1].split("}")[0]) if "10^" in label else 1.0
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_density_on_the_line(name, tmp_path):
+    law = SIGNED[name]
+    axes = law.plot(title=name)
+    lines = density_lines(axes)
+    assert len(lines) == len(law.support())
+    assert axes.get_xscale() == "linear"
+    atoms = sum(weight for _, weight in law.atoms())
+    assert drawn_mass(axes, lines) == pytest.approx(1 - atoms, abs=0.01)
+    low, high = axes.get_xlim()
+    places = [edge for interval in law.support() for edge in interval] + [location for location, _ in law.atoms()]
+    margins = min(places) / unit_of(axes) - low, high - max(places) / unit_of(axes)
+    assert min(margins) > 0  # nothing is cut
+    assert max(margins) < 0.05 * (high - low)  # and nothing empty, but from 0
+    save_figure(axes, tmp_path / "law.png")
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_edges_on_the_line(name):
+    axes = SIGNED[name].plot()
+    (marks,) = [line for line in axes.lines if line.get_marker() == "^"]
+    edges = np.array([edge for interval in SIGNED[name].support() for edge in interval])
+    np.testing.assert_allclose(marks.get_xdata(), edges / unit_of(axes), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["arcsine", "mirrored", "shifted", "hard edge"])
+def test_a_divergence_anywhere_is_cut_off(name):
+    axes = SIGNED[name].plot()
+    (line,) = density_lines(axes)
+    assert 0.1 < axes.get_ylim()[1] < 0.3 * np.max(line.get_ydata())
+
+
+def test_a_jump_is_drawn():
+    axes = SIGNED["uniform"].plot()
+    jumps = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() == "None"]
+    assert [(line.get_xdata()[0], max(line.get_ydata())) for line in jumps] == [(-1, 0.25), (3, 0.25)]
+
+
+def test_several_stems_are_as_high_as_their_weights():
+    law = SIGNED["two atoms"]
+    stems = [line for line in law.plot().lines if line.get_marker() == "o"]
+    heights = np.array([np.nanmax(line.get_ydata()) for line in stems])
+    weights = np.array([weight for _, weight in law.atoms()])
+    np.testing.assert_allclose(heights / heights.max(), weights / weights.max(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", POINTS_ONLY)
+def test_atoms_only(name, tmp_path):
+    law = POINTS_ONLY[name]
+    axes = law.plot(title=name)
+    assert density_lines(axes) == []
+    assert axes.get_ylabel() == "weight"
+    assert not [line for line in axes.lines if line.get_marker() == "^"]
+    weights = [weight for _, weight in law.atoms()]
+    assert axes.get_ylim()[1] > max(weights)
+    low, high = axes.get_xlim()
+    assert low < law.atoms()[0][0] <= law.atoms()[-1][0] < high
+    assert len(axes.get_legend().get_texts()) <= 4
+    assert axes.get_xscale() == ("log" if name == "decades" else "linear")
+    save_figure(axes, tmp_path / "law.png")
+
+
+def test_many_atoms_share_a_legend_entry():
+    (text,) = POINTS_ONLY["two thousand"].plot().get_legend().get_texts()
+    assert text.get_text() == "2000 atoms, weight 0.0005 each"
+    texts = [text.get_text() for text in SIGNED["atoms everywhere"].plot().get_legend().get_texts()]
+    assert texts == ["density", "5 atoms, weights 0.05 to 0.2, 0.5 in all"]
+    texts = [text.get_text() for text in SIGNED["many atoms"].plot().get_legend().get_texts()]
+    assert texts == ["density", "60 atoms, weight 0.00833 each, 0.5 in all"]
+
+
+def test_options_of_plot():
+    ax = Figure().add_subplot()
+    assert laws.Semicircle().plot(ax, title="Wigner", variable="\\lambda") is ax
+    assert ax.get_title() == "Wigner"
+    assert ax.get_xlabel() == "$\\lambda$"
+    assert laws.Semicircle().plot(ax=ax) is ax
+
+
+def test_panels_side_by_side(tmp_path):
+    """An artist without an extent would make constrained layout give up, with a warning."""
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for ax, law in zip(figure.subplots(2, 2).flat, [*POINTS_ONLY.values()][2:], strict=True):
+        law.plot(ax, title="a law")
+    figure.savefig(tmp_path / "panels.png")

@@ -1,0 +1,249 @@
+"""The real part of a one-leaf curve: which real unknowns are physical, and the edges where they end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gequiv._checks import Array
+from gequiv.errors import CertificationError
+from gequiv.laws.subordination import Jet, Node, Origin, Visit
+
+_DECADES = 11  # of distance from the leaf's spectrum that the grid resolves
+_OUTWARD = 6  # decades beyond the largest length
+_PER_DECADE = 6
+_MANY = 400  # pieces of the leaf's spectrum beyond which the grid is coarser
+_HALVINGS = 6
+_GOLDEN = 0.381966
+_GOLDEN_STEPS = 20
+_STEPS = 200
+_ZERO = 1e-26  # of the top edge: an edge that small is at 0
+_INTEGER = 0.02
+_SAME = 1e-6  # relative distance of z from an atom through which the curve passes
+
+
+@dataclass(frozen=True)
+class CurveEdge:
+    """An edge of the support as a point of the curve.
+
+    Attributes
+    ----------
+    z : location, in extended precision.
+    unknown : the leaf's point there.
+    bend : A in z - z_e = A (ω - ω_e)^power next to it.
+    power, exponent : p and q as in `gequiv.laws._edge_adapted`.
+    """
+
+    z: Any
+    unknown: Any
+    bend: float
+    power: int
+    exponent: int
+
+
+def evaluate(node: Node, point: Any, origin: Origin | None = None) -> tuple[Jet, Visit]:
+    """The root's jet and what was met, at unknowns (m,), reckoned from an origin if there is one."""
+    visit = Visit(origin=origin)
+    with np.errstate(all="ignore"):  # poles: what is not finite is not physical
+        jet = node.evaluate(point[:, None], visit)
+    return jet, visit
+
+
+def conditions(jet: Jet, visit: Visit) -> Any:
+    """(conditions, m): all positive where a real unknown is physical."""
+    rows = [point.dz[:, 0].real for point, _ in visit.points[1:]]
+    return np.array([*rows, *visit.signs, jet.dz[:, 0].real])
+
+
+class Line:
+    """Runs of physical real unknowns, ascending, and the edges between them.
+
+    Attributes
+    ----------
+    runs : for each gap of the spectrum the grid points (unknown, z) of its run, ascending in both.
+    edges : for each interval of the support its lower and upper `CurveEdge`.
+    length : the largest length in the unknowns.
+
+    Raises
+    ------
+    CertificationError : a run ends in something else than an edge.
+    """
+
+    def __init__(self, node: Node, fineness: float = 1.0) -> None:
+        self.node = node
+        (leaf,) = node.leaves()
+        self._spectrum = leaf.spectrum()
+        lengths = node.lengths() or [1.0]
+        self.length, self._shortest = max(lengths), min(lengths)
+        self._point, self._segment = self._grid(fineness)
+        z, least = self._conditions(self._point)
+        peaks, segments = self._peaks(least)
+        if peaks.size:
+            self._point, place = np.unique(np.append(self._point, peaks), return_index=True)
+            self._segment = np.append(self._segment, segments)[place]
+            at_peaks, least_there = self._conditions(peaks)
+            z, least = np.append(z, at_peaks)[place], np.append(least, least_there)[place]
+        good = least > 0
+        starts, stops = self._runs(z, good)
+        self.runs = [(self._point[a : b + 1], z[a : b + 1]) for a, b in zip(starts, stops, strict=True)]
+        lower, upper = self._edges(stops[:-1], 1), self._edges(starts[1:], -1)
+        self.edges = list(zip(lower, upper, strict=True))
+        ordered = [edge.z for pair in self.edges for edge in pair]
+        if not all(a < b for a, b in itertools.pairwise(ordered)):
+            raise CertificationError(
+                f"the edges {[float(e) for e in ordered]} of the support do not ascend: two of them are too close to "
+                "be told apart; move the parameters slightly"
+            )
+
+    def _grid(self, fineness: float) -> tuple[Array, np.ndarray]:
+        """Points off the leaf's spectrum that crowd at its ends and at the hints, and the number of their segment."""
+        many = len(self._spectrum) > _MANY
+        decades, rate = (5, 3) if many else (_DECADES, _PER_DECADE)
+        inward = 0.5 * 10.0 ** -np.linspace(0, decades, int(decades * rate * fineness))
+        low, high = math.log10(self._shortest) - _DECADES, math.log10(self.length) + _OUTWARD
+        reach = 10.0 ** np.linspace(low, high, int((high - low) * _PER_DECADE * fineness))
+        lows, highs = np.array(self._spectrum).T
+        gaps = lows[1:] - highs[:-1]
+        pieces = [lows[0] - reach, highs[-1] + reach]
+        for ends, side in ((highs[:-1], 1), (lows[1:], -1)):
+            # by the length of the gap; where an end is much closer to 0, by its size as well
+            close = (np.abs(ends) < gaps) & (ends != 0)
+            scale = np.append(gaps, np.abs(ends[close]))
+            pieces.append(np.append(ends, ends[close])[:, None] + side * scale[:, None] * inward)
+        pieces += [hint + side * reach for hint in self.node.hints() for side in (-1, 1)]
+        point = np.unique(np.concatenate([piece.reshape(-1) for piece in pieces]))
+        begun = np.searchsorted(lows, point, side="right")  # pieces of the spectrum that begin at or before the point
+        off = (begun == 0) | (point > highs[np.maximum(begun - 1, 0)])
+        return point[off], begun[off]
+
+    def _conditions(self, point: Array) -> tuple[Array, Array]:
+        """z, and the least of the conditions, negative where something is not finite."""
+        jet, visit = evaluate(self.node, point.astype(np.complex128))
+        z = jet.z.real
+        least = conditions(jet, visit).min(axis=0)
+        return z, np.where(np.isfinite(least) & np.isfinite(z), least, -np.inf)
+
+    def _peaks(self, least: Array) -> tuple[Array, np.ndarray]:
+        """Physical points between grid points that are not, and their segments: where a condition peaks, narrowly."""
+        inner = (self._segment[2:] == self._segment[1:-1]) & (self._segment[:-2] == self._segment[1:-1])
+        peak = inner & (least[1:-1] <= 0) & (least[1:-1] >= least[2:]) & (least[1:-1] >= least[:-2])
+        peak &= np.isfinite(least[1:-1])
+        k = np.flatnonzero(peak) + 1
+        low, middle, high, best = self._point[k - 1], self._point[k], self._point[k + 1], least[k]
+        for _ in range(_GOLDEN_STEPS):
+            if k.size == 0:
+                break
+            upper = high - middle > middle - low
+            probe = middle + _GOLDEN * np.where(upper, high - middle, low - middle)
+            value = self._conditions(probe)[1]
+            better = value > best
+            # the old middle becomes an end where the probe is better, else the probe does
+            moved = np.where(better, middle, probe)
+            keep_low = np.where(upper, better, False), np.where(upper, False, ~better)
+            low = np.where(keep_low[0] | keep_low[1], moved, low)
+            high = np.where(keep_low[0] | keep_low[1], high, moved)
+            middle, best = np.where(better, probe, middle), np.maximum(best, value)
+        return middle[best > 0], self._segment[k[best > 0]]
+
+    def _runs(self, z: Array, good: np.ndarray) -> tuple[list[int], list[int]]:
+        """First and last index of each run; runs on both sides of an atom through which the curve passes are one."""
+        linked = good[1:] & good[:-1] & (self._segment[1:] == self._segment[:-1])
+        passing = good[1:] & good[:-1] & (self._segment[1:] == self._segment[:-1] + 1)
+        for location, _ in self.node.atoms():
+            slack = _SAME * max(abs(location), self._shortest)
+            linked |= passing & (z[:-1] <= location + slack) & (z[1:] >= location - slack)
+        starts = np.flatnonzero(good & ~np.append(False, linked))
+        stops = np.flatnonzero(good & ~np.append(linked, False))
+        if not (good[0] and good[-1]) or starts.size < 2:
+            raise CertificationError(
+                "the support was not found: the curve has no edges, or is not physical far out; bring the parameters "
+                "closer to one"
+            )
+        return starts.tolist(), stops.tolist()
+
+    def _edges(self, inside: list[int], side: int) -> list[CurveEdge]:
+        """The edge beyond each end of a run; side +1 for edges above their run."""
+        start = np.array(inside)
+        folds = self._segment[start] == self._segment[start + side]
+        edges: list[Any] = [None] * start.size
+        for k in np.flatnonzero(~folds):
+            edges[k] = self._at_atom(int(start[k]), side)
+        at = np.flatnonzero(folds)
+        if at.size == 0:
+            return edges
+        a, b = (self._point[k].astype(np.clongdouble) for k in (start[at], start[at] + side))
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (a + b)
+            with np.errstate(invalid="ignore"):
+                good = (conditions(*evaluate(self.node, middle)) > 0).all(axis=0)
+            a, b = np.where(good, middle, a), np.where(good, b, middle)
+        unknown = self._root(a.real, b.real)
+        jet, _ = evaluate(self.node, unknown.astype(np.clongdouble))
+        top = max(abs(run[1][0]) for run in self.runs[1:])
+        positive = self.node.bounds()[0] >= 0
+        for k, z, point in zip(at, jet.z.real, unknown, strict=True):
+            step = 0.1 * (self._point[start[k]] - point)  # back into the run
+            hard = positive and abs(z) <= _ZERO * top
+            edges[k] = self._edge(np.longdouble(0) if hard else z, point, step, hard)
+        return edges
+
+    def _at_atom(self, index: int, side: int) -> CurveEdge:
+        """The edge of a run that ends at an atom of the leaf, which is just too light to survive: a hard edge."""
+        piece = self._spectrum[self._segment[index] + min(side, 0)]
+        point = np.longdouble(piece[0])
+        if piece[0] != piece[1]:
+            raise CertificationError(
+                f"an edge of the support is not of square-root kind: an ingredient's density vanishes at {piece} "
+                "faster than a square root; add a little noise"
+            )
+        step = self._point[index] - point
+        jet, _ = evaluate(self.node, np.array([point + step], dtype=np.clongdouble))
+        return self._edge(jet.z[0].real, point, 1e8 * step, True)
+
+    def _edge(self, z: Any, unknown: Any, step: Any, hard: bool) -> CurveEdge:
+        """The edge with its powers, from how z and g behave a little inside the run."""
+        distance = step * np.array([1.0, 1e-1, 1e-2]) * (1e-2 if hard else 1.0)
+        jet, _ = evaluate(self.node, (unknown + distance).astype(np.clongdouble))
+        power, exponent = 2, 1
+        if hard:
+            behaviour = np.abs(np.array([jet.z.real - z, jet.g.real])).astype(np.float64)
+            slopes = np.diff(np.log(behaviour))[:, -1] / np.log(0.1)
+            power, exponent = (round(float(slope)) for slope in slopes)
+            if np.abs(slopes - (power, exponent)).max() > _INTEGER or exponent >= 0:
+                raise CertificationError(
+                    f"the density at {float(z)!r} is not a power of the distance, or an atom is close to vanishing "
+                    "there: add a little noise, or move the parameters slightly"
+                )
+        bend = float(jet.dz[0, 0].real / (power * distance[0] ** (power - 1)))
+        return CurveEdge(z, unknown, bend, power, exponent)
+
+    def _root(self, a: Any, b: Any) -> Any:
+        """Where the first of the conditions vanishes between a, where all hold, and b: secants, kept in the bracket."""
+        at_a, at_b = (conditions(*evaluate(self.node, t.astype(np.clongdouble))) for t in (a, b))
+        with np.errstate(all="ignore"):
+            share = np.where(at_b > 0, np.inf, at_a / (at_a - at_b))
+        first = np.argmin(np.where(np.isfinite(share), share, np.inf), axis=0)
+        columns = np.arange(a.size)
+        value_a, value_b = at_a[first, columns], at_b[first, columns]
+        eps = np.finfo(a.dtype).eps
+        kept = np.zeros(a.size, dtype=int)
+        for iteration in range(_STEPS):
+            with np.errstate(all="ignore"):
+                t = a + (b - a) * (value_a / (value_a - value_b))
+            middle = 0.5 * (a + b)
+            t = np.where(np.isfinite(t) & (iteration % 4 != 3), t, middle)
+            value = conditions(*evaluate(self.node, t.astype(np.clongdouble)))[first, columns]
+            good = value > 0
+            # Illinois: halve the value of an end that stays twice
+            kept = np.where(good, np.maximum(kept, 0) + 1, np.minimum(kept, 0) - 1)
+            value_b = np.where(good & (kept > 1), 0.5 * value_b, value_b)
+            value_a = np.where(~good & (kept < -1), 0.5 * value_a, value_a)
+            a, value_a = np.where(good, t, a), np.where(good, value, value_a)
+            b, value_b = np.where(good, b, t), np.where(good, value_b, value)
+            if (np.abs(b - a) <= 4 * eps * np.maximum(np.abs(a), eps * self.length)).all():
+                break
+        return a
