@@ -47,6 +47,7 @@ _MOST_WORDS = 20_000
 _ATOM_ERROR = 1e-5
 _FLAT = 1e-14  # a second difference of weights that is rounding
 _LEAST_ATOM = 1e-9
+_CIRCLE = 48
 _MOST_SIZES = 4
 _MOST_PLACES = 100
 
@@ -685,8 +686,32 @@ def _places(model: _Model) -> list[float]:
 
 
 def _weight(equation: BlockEquation, place: float) -> float:
-    r"""The weight of an atom, :math:`\lim i\eta\,G(x + i\eta)`, by extrapolation from where it has settled best."""
-    heights: Array = max(abs(equation.low), abs(equation.high)) * 10.0 ** -np.arange(2, 25)
+    r"""The weight of an atom: :math:`\oint G\,dz/2\pi i` about it in a gap, else :math:`\lim i\eta\,G(x + i\eta)`."""
+    solver = Solver(equation)
+    radii = max(abs(equation.low), abs(equation.high)) * 10.0 ** (-0.5 * np.arange(1, 13))
+    beside = np.concatenate([place - radii, place + radii])
+    status = solver.solve(beside.astype(np.complex128)).status.reshape(2, -1)
+    for k in range(radii.size - 1, -1, -1):  # from the smallest
+        if (status[:, k] == Status.INSIDE).any():
+            break
+        if (status[:, k] == Status.FAILED).any():
+            continue
+        radius = radii[k]
+        turn = np.exp(1j * np.pi * (np.arange(_CIRCLE) + 0.5) / _CIRCLE)
+        z = np.concatenate([place + radius * turn, place + radius * turn / 3])
+        found = solver.solve(z)
+        if (found.status != Status.UPPER).any():
+            continue
+        around = ((z - place) * equation.cauchy(z, found.state)).real.reshape(2, -1).mean(axis=1)
+        if abs(around[0] - around[1]) < _LEAST_ATOM:
+            return float(around[1])
+    return _limit_weight(equation, place)
+
+
+def _limit_weight(equation: BlockEquation, place: float) -> float:
+    """The same by extrapolation, from where it has settled best."""
+    reach = max(abs(equation.low), abs(equation.high))
+    heights = np.asarray(reach * 10.0 ** -np.arange(2, 25), dtype=np.float64)
     found = Solver(equation).solve(np.asarray(place + 1j * heights, dtype=np.complex128))
     # below the first failure rounding has taken over, whatever the equation says
     count = int(np.argmax(np.append(found.status == Status.FAILED, True)))

@@ -16,8 +16,8 @@ from gequiv.laws.subordination import Jet, Leaf, Node, Origin
 _ANGLE = 1e-13  # to the real axis: beyond what rounding imitates in extended precision
 _ITERATIONS = 40
 _CLOSE = 1e-8  # of the distance from the support
+_COARSE = 1e-12
 _MANY = 64  # atoms of the leaf beyond which double precision has to do
-_TABLE = 2**20  # entries of a table of points and atoms that are handled at once
 _STEP = 1e-9  # relative step that the next one squares
 
 
@@ -31,6 +31,8 @@ class Arcs:
     """
 
     precision: type[np.floating[Any]] = np.longdouble
+    finest: float = 0.0
+    """Tolerance of panels below which rounding would show."""
 
     def __init__(self, node: Node, line: Line) -> None:
         self.node, self.line = node, line
@@ -53,7 +55,7 @@ class Arcs:
         many = len(leaf.law.atoms()) > _MANY
         self._real: Any = np.float64 if many else np.longdouble
         self._complex: Any = np.complex128 if many else np.clongdouble
-        self._rows = max(64, _TABLE // max(1, len(leaf.law.atoms())))
+        self.finest = _COARSE if many else 0.0
         self._soft = self._exponent > 0
         self._place = np.cumsum(self._soft) - 1
         self._reach = self._reach.astype(self._real)
@@ -72,7 +74,7 @@ class Arcs:
         ]
         if distances is not None:
             distances = distances.astype(self._real)
-        return Origin(unknown.astype(self._real), distances, jets)
+        return Origin(unknown.astype(self._real), distances, np.arange(unknown.size), jets)
 
     # -- nodes of the stored density ------------------------------------------------------------------
 
@@ -115,18 +117,18 @@ class Arcs:
         unknown = start.astype(self._complex)
         g, good = np.empty_like(unknown), np.zeros(unknown.size, dtype=bool)
         for soft in (True, False):
-            chosen = np.flatnonzero(self._soft[edge] == soft)
-            for begin in range(0, chosen.size, self._rows):
-                part = chosen[begin : begin + self._rows]
-                e = edge[part]
-                if soft:
-                    found = self._newton(rise[part], unknown[part], self._origin.take(self._place[e]))
-                else:
-                    here = self._unknown[e].astype(self._real)
-                    found = self._newton(self._z[e] + rise[part], here + unknown[part])
-                    found = (found[0] - here, *found[1:])
-                unknown[part], jet, good[part] = found
-                g[part] = jet.g
+            part = np.flatnonzero(self._soft[edge] == soft)
+            if part.size == 0:
+                continue
+            e = edge[part]
+            if soft:
+                found = self._newton(rise[part], unknown[part], self._origin.take(self._place[e]))
+            else:
+                here = self._unknown[e].astype(self._real)
+                found = self._newton(self._z[e] + rise[part], here + unknown[part])
+                found = (found[0] - here, *found[1:])
+            unknown[part], jet, good[part] = found
+            g[part] = jet.g
         return unknown, g, good
 
     # -- Newton ---------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ class Arcs:
             active = active[~settled]
             if active.size == 0:
                 break
-        jet, visit = evaluate(self.node, unknown, origin.take(np.arange(unknown.size)) if origin is not None else None)
+        jet, visit = evaluate(self.node, unknown, origin)
         margin = visit.margins(jet)
         good = (margin > _ANGLE) & (last < _STEP)
         if good.any():

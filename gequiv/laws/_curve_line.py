@@ -23,6 +23,7 @@ _GOLDEN_STEPS = 20
 _STEPS = 200
 _ZERO = 1e-26  # of the top edge: an edge that small is at 0
 _INTEGER = 0.02
+_BESIDE_ZERO = 1e-30
 _SAME = 1e-6  # relative distance of z from an atom through which the curve passes
 
 
@@ -229,7 +230,7 @@ class Line:
         first = np.argmin(np.where(np.isfinite(share), share, np.inf), axis=0)
         columns = np.arange(a.size)
         value_a, value_b = at_a[first, columns], at_b[first, columns]
-        eps = np.finfo(a.dtype).eps
+        eps, inside = np.finfo(a.dtype).eps, np.sign(a)
         kept = np.zeros(a.size, dtype=int)
         for iteration in range(_STEPS):
             with np.errstate(all="ignore"):
@@ -244,6 +245,7 @@ class Line:
             value_a = np.where(~good & (kept < -1), 0.5 * value_a, value_a)
             a, value_a = np.where(good, t, a), np.where(good, value, value_a)
             b, value_b = np.where(good, b, t), np.where(good, value_b, value)
-            if (np.abs(b - a) <= 4 * eps * np.maximum(np.abs(a), eps * self.length)).all():
+            if (np.abs(b - a) <= 4 * eps * np.maximum(np.abs(a), self._shortest)).all():
                 break
-        return a
+        # an edge at 0, but for rounding; at 0 itself factors of the curve vanish
+        return np.where(np.abs(a) <= 8 * eps * self._shortest, inside * _BESIDE_ZERO * self._shortest, a)

@@ -74,7 +74,7 @@ class CurveLaw(StoredLaw):
 
     def _store(self) -> EdgeAdaptedDensity:
         arcs = self._arcs
-        for tolerance in _TOLERANCES:
+        for tolerance in [level for level in _TOLERANCES if level >= arcs.finest]:
             try:
                 return EdgeAdaptedDensity(
                     arcs.intervals,

@@ -46,9 +46,10 @@ from gequiv.errors import ParameterError
 from gequiv.laws.base import Law
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Atoms = list[tuple[float, float]]
+_TABLE = 2**14  # entries of a table of points and atoms that are handled at once
 
 
 @dataclass
@@ -73,21 +74,22 @@ class Origin:
     Attributes
     ----------
     unknown : (m,) the leaf's point.
-    distances : (m, atoms) from an atomic leaf's atoms to it, or None.
+    distances : (points, atoms) from an atomic leaf's atoms to all such points, or None.
+    place : (m,) row of `distances`.
     jets : of all nodes there, in the order of evaluation.
     done : how many of them were used.
     """
 
     unknown: Any
     distances: Any
+    place: np.ndarray
     jets: list[Jet]
     done: int = 0
 
     def take(self, index: np.ndarray) -> Origin:
         """That of some of the points."""
-        distances = self.distances[index] if self.distances is not None else None
         jets = [Jet(jet.z[index], jet.g[index], None, None) for jet in self.jets]
-        return Origin(self.unknown[index], distances, jets)
+        return Origin(self.unknown[index], self.distances, self.place[index], jets)
 
 
 @dataclass
@@ -243,10 +245,12 @@ class Leaf(Node):
             g, slope = g.astype(rise.dtype), slope.astype(rise.dtype)
             rise_g = g - origin.jets[0].g
         else:
-            inverse = 1 / (origin.distances + rise[:, None])
-            terms = inverse * self._weights.astype(rise.real.dtype)
-            g, slope = terms.sum(axis=1), -(terms * inverse).sum(axis=1)
-            rise_g = -rise * (terms / origin.distances).sum(axis=1)
+            g, slope, over = (np.empty_like(rise) for _ in range(3))
+            for part, weights in self._parts(rise):
+                distances = origin.distances[origin.place[part]]
+                x = distances + rise.real[part, None]
+                g[part], slope[part], over[part] = _pole_sums(x, rise.imag[part], weights, distances)
+            rise_g = -rise * over
         origin.done = 1
         return Jet(point, g, np.ones_like(unknowns), slope[:, None], rise, rise_g)
 
@@ -254,15 +258,18 @@ class Leaf(Node):
         """(m, atoms) from the atoms to the points, for an atomic law; else None."""
         return point[:, None] - self._locations if self._rational else None
 
+    def _parts(self, point: Any) -> Iterator[tuple[slice, Any]]:
+        """Slices of the points that make tables of a size that a cache holds, and the weights in the points' type."""
+        weights = self._weights.astype(point.real.dtype)
+        rows = max(1, _TABLE // weights.size)
+        for begin in range(0, point.size, rows):
+            yield slice(begin, begin + rows), weights
+
     def _poles(self, point: Any) -> tuple[Any, Any]:
-        g, slope = np.zeros_like(point), np.zeros_like(point)
-        real = point.real.dtype
-        for begin in range(0, self._locations.size, 256):
-            part = slice(begin, begin + 256)
-            inverse = 1 / (point[:, None] - self._locations[part].astype(real))
-            terms = inverse * self._weights[part].astype(real)
-            g += terms.sum(axis=1)
-            slope -= (terms * inverse).sum(axis=1)
+        g, slope = np.empty_like(point), np.empty_like(point)
+        locations = self._locations.astype(point.real.dtype)
+        for part, weights in self._parts(point):
+            g[part], slope[part], _ = _pole_sums(point.real[part, None] - locations, point.imag[part], weights, None)
         return g, slope
 
     def _combine(self, jets: list[Jet], visit: Visit) -> Jet:
@@ -305,6 +312,23 @@ class Leaf(Node):
     def lengths(self) -> list[float]:
         spectrum = self.spectrum()
         return [abs(end) for interval in spectrum for end in interval if end != 0]
+
+
+def _pole_sums(x: Any, height: Any, weights: Any, over: Any) -> tuple[Any, Any, Any]:
+    """Sums of w/d, -w/d² and w/(d * over) for d = x + i height, x of shape (m, atoms); in real arithmetic, for speed."""
+    y = height[:, None]
+    inverse = 1 / (x * x + y * y)
+    real = x * inverse
+    imaginary = -y * inverse
+    g = real @ weights + 1j * (imaginary @ weights)
+    cross = real * imaginary
+    square = real * real
+    square -= imaginary * imaginary
+    slope = -(square @ weights) - 2j * (cross @ weights)
+    if over is None:
+        return g, slope, None
+    inverse = weights / over
+    return g, slope, (real * inverse).sum(axis=1) + 1j * (imaginary * inverse).sum(axis=1)
 
 
 @dataclass(frozen=True)
