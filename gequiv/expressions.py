@@ -21,6 +21,7 @@ Sources: as for `gequiv.dyson.blocks`; Pennington and Worah 2017 for random feat
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -292,6 +293,8 @@ def _model(expr: Any, sizes: Any, diagonal: Any, symmetric: Any, normalise: Any)
     model = _Model(expr, tree, given, normalise, wigner, values)
     numbers = model.with_numbers()
     p = _as_polynomial(numbers)
+    for word in p:
+        _check_shapes(word, model)
     if not p or not any(abs(c) > 0 for word, c in p.items() if any(x.matrix not in values for x in word)):
         raise ParameterError(f"expr must depend on a Gaussian matrix; {expr} does not")
     if given and normalise == ENTRIES:
@@ -306,6 +309,21 @@ def _model(expr: Any, sizes: Any, diagonal: Any, symmetric: Any, normalise: Any)
                 )
     hermitian = expr.shape[0] == expr.shape[1] and _same(p, _polynomial_adjoint(p, wigner | frozenset(values)))
     return replace(model, hermitian=hermitian, numbers=numbers)
+
+
+def _check_shapes(word: tuple[Letter, ...], model: _Model) -> None:
+    """The factors of a product, and the product in its place, fit together at the given sizes."""
+    shapes = [(x.matrix.T if x.transposed else x.matrix).shape for x in word]
+    rows, columns = model.expression.shape
+    inner = [(left[1], right[0]) for left, right in itertools.pairwise(shapes)]
+    ends = [(rows, shapes[0][0]), (shapes[-1][1], columns)] if shapes else [(rows, columns)]
+    for a, b in [*inner, *ends]:
+        if not math.isclose(model.number(a), model.number(b), rel_tol=1e-12):
+            name = "*".join(f"{x.matrix.name}.T" if x.transposed else str(x.matrix.name) for x in word)
+            raise ParameterError(
+                f"sizes must make the shapes of expr fit together; in {name or 'the identity'} a dimension is {a} = "
+                f"{model.number(a):g} on one side and {b} = {model.number(b):g} on the other"
+            )
 
 
 def _carries_sizes(tree: Sum, matrices: list[Any]) -> bool:

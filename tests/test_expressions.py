@@ -341,3 +341,12 @@ def test_what_is_no_edge_is_refused() -> None:
     # (1 + S)² - 1 on its own: a hard edge at -1, and a second one inside the support where (1 + S)² turns back
     with pytest.raises(CertificationError):
         law_of(S * S / N + 2 * S / sp.sqrt(N), {N: 1}, symmetric=[S])
+
+
+def test_shapes_must_fit_at_the_given_sizes():
+    n, m = sp.symbols("n m", positive=True, integer=True)
+    x, y = sp.MatrixSymbol("X", n, m), sp.MatrixSymbol("Y", n, m)
+    with pytest.raises(ParameterError, match=r"X\*Y a dimension is m = 2 on one side and n = 1 on the other"):
+        gequiv.law_of(sp.MatMul(x, y), sizes={n: 1, m: 2})
+    law = gequiv.law_of(sp.MatMul(x, y), sizes={n: 1, m: 1})  # a product of two square matrices
+    assert law.support()[0] == pytest.approx((0, 6.75), abs=1e-12)

@@ -49,7 +49,9 @@ class Arcs:
         self._exponent = np.array([edge.exponent for edge in edges])
         # ω - ω_e is about this times ξ, in the upper half-plane
         size = np.abs(self._reach / np.array([edge.bend for edge in ends])) ** (1 / self._power)
-        turn = np.pi * np.where(np.arange(len(ends)) % 2 == 0, 1 - 1 / self._power, 1 / self._power)
+        lower = np.arange(len(ends)) % 2 == 0
+        cusp = (self._power == 3) & (self._exponent == 1)
+        turn = np.pi * np.where(lower != cusp, 1 - 1 / self._power, 1 / self._power)
         self._direction = size * np.exp(1j * turn)
         (leaf,) = node.leaves()
         many = len(leaf.law.atoms()) > _MANY

@@ -24,6 +24,8 @@ _STEPS = 200
 _ZERO = 1e-26  # of the top edge: an edge that small is at 0
 _INTEGER = 0.02
 _BESIDE_ZERO = 1e-30
+_TOUCHING = 1e-13  # a maximum of dz/dω so close to 0 is 0
+_HAIR = 1e-25
 _SAME = 1e-6  # relative distance of z from an atom through which the curve passes
 
 
@@ -65,8 +67,9 @@ class Line:
 
     Attributes
     ----------
-    runs : for each gap of the spectrum the grid points (unknown, z) of its run, ascending in both.
-    edges : for each interval of the support its lower and upper `CurveEdge`.
+    runs : for each gap of the spectrum the grid points (unknown, z) of its run, ascending in both; empty at a cusp.
+    edges : for each interval of the support its lower and upper `CurveEdge`; a cusp ends one interval and begins the
+        next.
     length : the largest length in the unknowns.
 
     Raises
@@ -93,10 +96,12 @@ class Line:
         self.runs = [(self._point[a : b + 1], z[a : b + 1]) for a, b in zip(starts, stops, strict=True)]
         lower, upper = self._edges(stops[:-1], 1), self._edges(starts[1:], -1)
         self.edges = list(zip(lower, upper, strict=True))
-        ordered = [edge.z for pair in self.edges for edge in pair]
-        if not all(a < b for a, b in itertools.pairwise(ordered)):
+        for cusp in self._cusps:
+            self._insert(cusp)
+        ordered = [edge for pair in self.edges for edge in pair]
+        if not all(a.z < b.z or a.power == b.power == 3 for a, b in itertools.pairwise(ordered)):
             raise CertificationError(
-                f"the edges {[float(e) for e in ordered]} of the support do not ascend: two of them are too close to "
+                f"the edges {[float(edge.z) for edge in ordered]} of the support do not ascend: two of them are too close to "
                 "be told apart; move the parameters slightly"
             )
 
@@ -148,7 +153,43 @@ class Line:
             low = np.where(keep_low[0] | keep_low[1], moved, low)
             high = np.where(keep_low[0] | keep_low[1], high, moved)
             middle, best = np.where(better, probe, middle), np.maximum(best, value)
-        return middle[best > 0], self._segment[k[best > 0]]
+        touching = np.abs(best) <= _TOUCHING
+        self._cusps = [cusp for cusp in map(self._cusp, low[touching], high[touching]) if cusp is not None]
+        parted = (best > 0) & ~touching
+        return middle[parted], self._segment[k[parted]]
+
+    def _cusp(self, low: float, high: float) -> CurveEdge | None:
+        """Where two intervals touch: dz/dω has a maximum that is 0, between the given points."""
+        a, b = np.longdouble(low), np.longdouble(high)
+        at_a, at_b = self._bend(a), self._bend(b)
+        if not at_a > 0 > at_b:
+            return None
+        for iteration in range(_STEPS):
+            t = a + (b - a) * (at_a / (at_a - at_b)) if iteration % 3 < 2 else 0.5 * (a + b)
+            value = self._bend(t)
+            a, at_a, b, at_b = (t, value, b, at_b) if value > 0 else (a, at_a, t, value)
+            if b - a <= 4 * np.finfo(np.longdouble).eps * max(abs(a), self._shortest):
+                break
+        jet, _ = evaluate(self.node, np.array([a], dtype=np.clongdouble))
+        distance = 1e-6 * (high - low)
+        third = (self._bend(a + distance) - self._bend(a - distance)) / (2 * distance)
+        z = jet.z[0].real
+        if abs(z) <= 8 * np.finfo(np.longdouble).eps * self.length:
+            z = np.longdouble(0)
+        return CurveEdge(z, a, float(third / 6), 3, 1)
+
+    def _bend(self, unknown: Any) -> Any:
+        """d²z/dω² at a real unknown: dz/dω a hair above it, without cancellation."""
+        hair = _HAIR * self._shortest
+        jet, _ = evaluate(self.node, np.array([unknown + 1j * hair], dtype=np.clongdouble))
+        return jet.dz[0, 0].imag / hair
+
+    def _insert(self, cusp: CurveEdge) -> None:
+        for k, (lower, upper) in enumerate(self.edges):
+            if lower.unknown < cusp.unknown < upper.unknown:
+                self.edges[k : k + 1] = [(lower, cusp), (cusp, upper)]
+                self.runs.insert(k + 1, (np.empty(0), np.empty(0)))
+                break
 
     def _runs(self, z: Array, good: np.ndarray) -> tuple[list[int], list[int]]:
         """First and last index of each run; runs on both sides of an atom through which the curve passes are one."""

@@ -64,7 +64,8 @@ class SingularValueLaw(Law):
             return self._precise(dps).moment(k)
         if k % 2 == 0:
             return self.squares.moment(k // 2)
-        top = float(self.support()[-1][1])  # in units of the top edge no power overflows
+        # in units of the highest point no power overflows
+        top = max([end for _, end in self.support()] + [location for location, _ in self.atoms()]) or 1.0
 
         def integrand(s: Array) -> Array:
             return (s / top) ** k

@@ -105,6 +105,16 @@ class CurveLaw(StoredLaw):
             nodes=self._density.nodes,
         )
 
+    def support(self, dps: int | None = None) -> list[tuple[Any, Any]]:
+        """The intervals of the density, ascending, correct to the last digits; two that touch in a cusp are one."""
+        merged: list[tuple[Any, Any]] = []
+        for low, high in super().support(dps):
+            if merged and merged[-1][1] == low:
+                merged[-1] = merged[-1][0], high
+            else:
+                merged.append((low, high))
+        return merged
+
     def atoms(self) -> Atoms:
         """The point masses (location, weight), ascending, from the masses of the ingredients."""
         return list(self._point_masses)

@@ -40,6 +40,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.polynomial import legendre
 
 from gequiv._checks import Array
 from gequiv.errors import ParameterError
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Atoms = list[tuple[float, float]]
+_NEAR = 0.1  # of the distance from the spectrum
+_SHARES, _SHARE_WEIGHTS = (0.5 * (column + shift) for column, shift in zip(legendre.leggauss(7), (1, 0), strict=True))
 _TABLE = 2**14  # entries of a table of points and atoms that are handled at once
 
 
@@ -244,6 +247,12 @@ class Leaf(Node):
             g, slope = self.law._cauchy_and_slope(point.astype(np.complex128))
             g, slope = g.astype(rise.dtype), slope.astype(rise.dtype)
             rise_g = g - origin.jets[0].g
+            start = origin.unknown.astype(np.complex128)
+            near = np.flatnonzero(np.abs(rise) < _NEAR * self.law._distance(start))
+            if near.size:  # the difference would lose digits: the integral of the slope does not
+                path = start[near, None] + rise[near, None].astype(np.complex128) * _SHARES
+                _, along = self.law._cauchy_and_slope(path.reshape(-1))
+                rise_g[near] = rise[near] * (along.reshape(path.shape) @ _SHARE_WEIGHTS)
         else:
             g, slope, over = (np.empty_like(rise) for _ in range(3))
             for part, weights in self._parts(rise):

@@ -76,7 +76,7 @@ def run_example(example):
 
 
 def test_python_examples_run():
-    limit, finite = blocks("python")
+    limit, finite, convolutions, expression = blocks("python")
     distance, believed = run_example(limit)
     assert distance < 0.02  # the README says about 0.01
     assert believed == pytest.approx(0.23, abs=0.01)
@@ -84,6 +84,11 @@ def test_python_examples_run():
     assert masked < 0.04
     assert theorem == pytest.approx(0.27, abs=0.02)
     assert distance < 0.01  # the README says about 0.005
+    distance, mass_error = run_example(convolutions)
+    assert distance < 0.01
+    assert mass_error < 1e-9
+    (distance,) = run_example(expression)
+    assert distance < 0.01
 
 
 def test_there_are_examples():
