@@ -34,6 +34,7 @@ _QUIET = "#6b7177"
 _POINTS = 1200
 _POINTS_PER_INTERVAL = 120  # on average, where the intervals are many
 _LOG_AXIS = 300.0  # top edge over median beyond which a linear axis shows nothing but a spike
+_LEGEND_LINE = 0.11  # height of a legend's line in a small panel, relative
 _NAMED = 4  # atoms with a legend entry each; more of them share one
 _EDGES = 12  # edges beyond which their triangles are small
 _STEMS = 40  # stems that have heads; more of them are thin lines
@@ -478,8 +479,12 @@ class _View:
         return True
 
     def add_legend(self, axes: Axes) -> None:
-        """Where a curve and few stems leave room for it; above many."""
-        legend = axes.legend(frameon=False, loc="upper right" if self.crowded else "best")
+        """Where a curve and one stem leave room for it; above several."""
+        several = 1 < len(self.atoms) <= _NAMED and bool(self.law.support()) and axes.get_yscale() == "linear"
+        if several:
+            bottom, top = axes.get_ylim()
+            axes.set_ylim(bottom, top + (top - bottom) * _LEGEND_LINE * (1 + len(self.atoms)))
+        legend = axes.legend(frameon=False, loc="upper right" if self.crowded or several else "best")
         for handle in legend.legend_handles:
             if handle is not None:
                 handle.set_alpha(1.0)
