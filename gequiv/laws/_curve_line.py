@@ -19,7 +19,8 @@ _PER_DECADE = 6
 _MANY = 400  # pieces of the leaf's spectrum beyond which the grid is coarser
 _HALVINGS = 6
 _GOLDEN = 0.381966
-_GOLDEN_STEPS = 20
+_GOLDEN_STEPS = 40
+_POLE_STEPS = 60
 _STEPS = 200
 _ZERO = 1e-26  # of the top edge: an edge that small is at 0
 _INTEGER = 0.02
@@ -84,13 +85,10 @@ class Line:
         lengths = node.lengths() or [1.0]
         self.length, self._shortest = max(lengths), min(lengths)
         self._point, self._segment = self._grid(fineness)
+        self._add(*self._beside_atoms())
         z, least = self._conditions(self._point)
-        peaks, segments = self._peaks(least)
-        if peaks.size:
-            self._point, place = np.unique(np.append(self._point, peaks), return_index=True)
-            self._segment = np.append(self._segment, segments)[place]
-            at_peaks, least_there = self._conditions(peaks)
-            z, least = np.append(z, at_peaks)[place], np.append(least, least_there)[place]
+        if self._add(*self._between(least)):
+            z, least = self._conditions(self._point)
         good = least > 0
         starts, stops = self._runs(z, good)
         self.runs = [(self._point[a : b + 1], z[a : b + 1]) for a, b in zip(starts, stops, strict=True)]
@@ -126,6 +124,38 @@ class Line:
         off = (begun == 0) | (point > highs[np.maximum(begun - 1, 0)])
         return point[off], begun[off]
 
+    def _add(self, point: Array, segment: np.ndarray) -> bool:
+        """Put points into the grid; False if there are none."""
+        self._point, place = np.unique(np.append(self._point, point), return_index=True)
+        self._segment = np.append(self._segment, segment)[place]
+        return point.size > 0
+
+    def _beside_atoms(self) -> tuple[Array, np.ndarray]:
+        """Points, and their segments, that crowd at the atoms of the laws on the way, where g has a pole.
+
+        There g rises from minus infinity to infinity; elsewhere it falls with the unknown.
+        """
+        points: list[Array] = [np.empty(0)]
+        segments: list[np.ndarray] = [np.empty(0, dtype=int)]
+        jet, visit = evaluate(self.node, self._point.astype(np.complex128))
+        for number, here in enumerate([*(point for point, _ in visit.points[1:]), jet]):
+            g = here.g.real
+            with np.errstate(invalid="ignore"):
+                pole = (g[:-1] < 0) & (g[1:] > 0) & (here.dz[1:, 0].real > 0) & (here.dz[:-1, 0].real > 0)
+            for k in np.flatnonzero(pole & (self._segment[1:] == self._segment[:-1])):
+                low, high = self._point[k], self._point[k + 1]
+                a, b = low, high
+                for _ in range(_POLE_STEPS):
+                    middle = 0.5 * (a + b)
+                    jet_there, met = evaluate(self.node, np.array([middle], dtype=np.complex128))
+                    there = [*(point for point, _ in met.points[1:]), jet_there][number]
+                    a, b = (middle, b) if there.g[0].real < 0 else (a, middle)
+                distance = 10.0 ** -np.arange(0, _DECADES, 1 / _PER_DECADE)
+                points += [a + (high - a) * distance, b - (b - low) * distance]
+                segments.append(np.full(2 * distance.size, self._segment[k]))
+        found = np.concatenate(points)
+        return found, np.concatenate(segments)
+
     def _conditions(self, point: Array) -> tuple[Array, Array]:
         """z, and the least of the conditions, negative where something is not finite."""
         jet, visit = evaluate(self.node, point.astype(np.complex128))
@@ -133,30 +163,46 @@ class Line:
         least = conditions(jet, visit).min(axis=0)
         return z, np.where(np.isfinite(least) & np.isfinite(z), least, -np.inf)
 
-    def _peaks(self, least: Array) -> tuple[Array, np.ndarray]:
-        """Physical points between grid points that are not, and their segments: where a condition peaks, narrowly."""
-        inner = (self._segment[2:] == self._segment[1:-1]) & (self._segment[:-2] == self._segment[1:-1])
-        peak = inner & (least[1:-1] <= 0) & (least[1:-1] >= least[2:]) & (least[1:-1] >= least[:-2])
-        peak &= np.isfinite(least[1:-1])
-        k = np.flatnonzero(peak) + 1
-        low, middle, high, best = self._point[k - 1], self._point[k], self._point[k + 1], least[k]
-        for _ in range(_GOLDEN_STEPS):
-            if k.size == 0:
-                break
-            upper = high - middle > middle - low
-            probe = middle + _GOLDEN * np.where(upper, high - middle, low - middle)
-            value = self._conditions(probe)[1]
-            better = value > best
-            # the old middle becomes an end where the probe is better, else the probe does
-            moved = np.where(better, middle, probe)
-            keep_low = np.where(upper, better, False), np.where(upper, False, ~better)
-            low = np.where(keep_low[0] | keep_low[1], moved, low)
-            high = np.where(keep_low[0] | keep_low[1], high, moved)
-            middle, best = np.where(better, probe, middle), np.maximum(best, value)
+    def _between(self, least: Array) -> tuple[Array, np.ndarray]:
+        """What the grid passes over, and the segments: physical points where others are not, and the reverse.
+
+        The first are narrow peaks of a condition, the second narrow dips, such as next to an atom of an ingredient.
+        """
+        peaks, segments, low, high, best = self._extremes(least, 1)
         touching = np.abs(best) <= _TOUCHING
         self._cusps = [cusp for cusp in map(self._cusp, low[touching], high[touching]) if cusp is not None]
         parted = (best > 0) & ~touching
-        return middle[parted], self._segment[k[parted]]
+        dips, others, _, _, deepest = self._extremes(least, -1)
+        below = deepest > 0
+        return np.append(peaks[parted], dips[below]), np.append(segments[parted], others[below])
+
+    def _extremes(self, least: Array, sign: int) -> tuple[Array, np.ndarray, Array, Array, Array]:
+        """Where sign * least peaks between its neighbours below 0: points, segments, brackets, values.
+
+        Golden-section search, ended where the value is above 0.
+        """
+        value = sign * least
+        inner = (self._segment[2:] == self._segment[1:-1]) & (self._segment[:-2] == self._segment[1:-1])
+        peak = inner & (value[1:-1] <= 0) & (value[1:-1] >= value[2:]) & (value[1:-1] >= value[:-2])
+        peak &= np.isfinite(value[1:-1])
+        k = np.flatnonzero(peak) + 1
+        low, middle, high, best = self._point[k - 1], self._point[k], self._point[k + 1], value[k]
+        active = np.arange(k.size)
+        for _ in range(_GOLDEN_STEPS):
+            active = active[best[active] <= 0]
+            if active.size == 0:
+                break
+            a, t, b = low[active], middle[active], high[active]
+            upper = b - t > t - a
+            probe = t + _GOLDEN * np.where(upper, b - t, a - t)
+            found = sign * self._conditions(probe)[1]
+            better = found > best[active]
+            # the old middle becomes an end where the probe is better, else the probe does
+            end, raises = np.where(better, t, probe), upper == better
+            low[active], high[active] = np.where(raises, end, a), np.where(raises, b, end)
+            middle[active] = np.where(better, probe, t)
+            best[active] = np.maximum(best[active], found)
+        return middle, self._segment[k], low, high, best
 
     def _cusp(self, low: float, high: float) -> CurveEdge | None:
         """Where two intervals touch: dz/dω has a maximum that is 0, between the given points."""

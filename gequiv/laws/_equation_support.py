@@ -202,9 +202,8 @@ class EquationSupport:
 
     def _find(self) -> None:
         equation = self.solver.equation
-        at_zero = {
-            side: self._at_zero(side) for side in (-1, 1) if (equation.low < 0 if side < 0 else equation.high > 0)
-        }
+        sides = [side for side, beyond in ((-1, equation.low), (1, equation.high)) if side * beyond > 0]
+        at_zero = {side: self._at_zero(side) for side in sides if equation.low <= 0 <= equation.high}
         regular = all(kind == (1, 0) for kind in at_zero.values()) and len(at_zero) == 2
         ends: list[tuple[float, int, int, int]] = []  # location, sign, exponent, power
         brackets = self._brackets()

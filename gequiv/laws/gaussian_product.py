@@ -15,7 +15,7 @@ from gequiv.errors import ParameterError
 from gequiv.laws.atomic import Atomic
 from gequiv.laws.base import finite_moment, moment_order
 from gequiv.laws.subordinated import CurveLaw
-from gequiv.laws.subordination import Leaf, Node, Wishart
+from gequiv.laws.subordination import Increment, Leaf, Node, Wishart
 
 
 class GaussianProduct(CurveLaw):
@@ -67,6 +67,13 @@ class GaussianProduct(CurveLaw):
 
     def _factors(self) -> tuple[float, list[tuple[float, float]]]:
         return self.variance_parameter, [(ratio, 1.0) for ratio in self._ratios()]
+
+    def _increment(self) -> Increment | None:
+        ratios = self._ratios()
+        if len(ratios) > 1:
+            return None
+        pole = ratios[0] * self.variance_parameter
+        return Increment(self.variance_parameter, (pole,), (pole * self.variance_parameter,))
 
     def _matrix(self, n: int, rng: np.random.Generator) -> Array:
         dimensions = [n, *(max(1, round(n * size / self.sizes[0])) for size in self.sizes[1:])]

@@ -11,10 +11,11 @@ from gequiv.errors import CertificationError
 from gequiv.laws._curve_arcs import Arcs
 from gequiv.laws._curve_line import Line
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
+from gequiv.laws.affine import Affine
 from gequiv.laws.base import Certificate
 from gequiv.laws.equation import EquationLaw, SpectralEquation
 from gequiv.laws.stored import StoredLaw
-from gequiv.laws.subordination import Atoms, Jet, Node, Visit
+from gequiv.laws.subordination import Atoms, Jet, Node, Scaled, Visit
 
 _MASS_LIMIT = 1e-9
 _TOLERANCES = (3e-14, 1e-12, 1e-11, 1e-10)
@@ -253,6 +254,8 @@ class TreeLaw(EquationLaw):
         return 0.5 * (matrix + matrix.T)
 
 
-def law_of_tree(node: Node, name: str | None = None) -> CurveLaw | TreeLaw:
+def law_of_tree(node: Node, name: str | None = None) -> CurveLaw | TreeLaw | Affine:
     """The law of a tree, by the way that its number of leaves allows."""
+    if isinstance(node, Scaled):
+        return Affine(law_of_tree(node.children[0]), node.scale, node.shift)
     return CurveLaw(node, name) if node.width == 1 else TreeLaw(node, name)

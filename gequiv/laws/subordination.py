@@ -26,8 +26,8 @@ real axis off the spectrum the fixed point is on the boundary and is the one at 
 it was found.
 
 Sources: Biane 1998, Belinschi and Bercovici 2007 (subordination), Bercovici and Voiculescu 1993, Silverstein and Choi
-1995 (the support from the real axis), Dozier and Silverstein 2007, Benaych-Georges 2009 (rectangular), Nica and
-Speicher 1996 (powers).
+1995 (the support from the real axis), Dozier and Silverstein 2007, Vallet, Loubaton and Mestre 2012, Benaych-Georges
+2009 (rectangular), Nica and Speicher 1996 (powers).
 """
 
 from __future__ import annotations
@@ -370,8 +370,11 @@ class Increment:
         if any(pole == 0 for pole in self.poles):
             return None
         rate = sum(weight / pole**2 for pole, weight in zip(self.poles, self.weights, strict=True))
-        drift = self.mean - sum(weight / pole for pole, weight in zip(self.poles, self.weights, strict=True))
-        return (drift, 1 - rate) if rate < 1 else None
+        jumps = [weight / pole for pole, weight in zip(self.poles, self.weights, strict=True)]
+        drift = self.mean - sum(jumps)
+        if abs(drift) <= _NOTHING * sum(map(abs, jumps)):
+            drift = 0.0
+        return (drift, 1 - rate) if rate < 1 - _NOTHING else None
 
     def bounds(self) -> tuple[float, float]:
         """Each term is a shifted Marchenko–Pastur or semicircle law."""
@@ -672,7 +675,11 @@ class Noise(Node):
         c, s = number(self.ratio), number(self.variance)
         q, w, dq, dw = _rectangular(jet, c)
         visit.signs.append((1 - c * (s * w) ** 2).real)  # the noise alone is off its spectrum
-        return _from_rectangular(q + s * w, w, dq + s * dw, dw, c)
+        result = _from_rectangular(q + s * w, w, dq + s * dw, dw, c)
+        # the transform of the smaller side is bounded (Vallet, Loubaton and Mestre 2012)
+        smaller = result.g if c <= 1 else result.g + (1 / c - 1) / result.z
+        visit.signs.append((1 - 2 * c * s * smaller).real)
+        return result
 
     def _rise(self, child: Jet, child0: Jet, jet: Jet, jet0: Jet) -> tuple[Any, Any]:
         number = jet.z.real.dtype.type

@@ -87,7 +87,9 @@ def penson_zyczkowski(x):
     x = mpmath.mpf(x)
     two, base = mpmath.cbrt(2), 27 + 3 * mpmath.sqrt(81 - 12 * x)
     power = mpmath.cbrt(base)
-    return two * mpmath.sqrt(3) / (12 * mpmath.pi) * (two * power**2 - 6 * mpmath.cbrt(x)) / (mpmath.cbrt(x) ** 2 * power)
+    return (
+        two * mpmath.sqrt(3) / (12 * mpmath.pi) * (two * power**2 - 6 * mpmath.cbrt(x)) / (mpmath.cbrt(x) ** 2 * power)
+    )
 
 
 def test_order_two_has_the_density_of_penson_and_zyczkowski():
@@ -123,8 +125,9 @@ def test_density_on_the_parametrised_curve(order):
 def test_order_one_is_marchenko_pastur():
     law, same = FussCatalan(1), MarchenkoPastur(1)
     x = np.array([1e-12, 1e-3, 0.5, 2, 3.9, 3.9999])
-    for method in ("pdf", "cdf", "partial_mean"):
-        np.testing.assert_allclose(getattr(law, method)(x), getattr(same, method)(x), rtol=1e-11)
+    np.testing.assert_allclose(law.pdf(x), same.pdf(x), rtol=1e-12)
+    np.testing.assert_allclose(law.cdf(x), same.cdf(x), rtol=1e-12, atol=1e-16)
+    np.testing.assert_allclose(law.partial_mean(x), same.partial_mean(x), rtol=1e-12, atol=1e-16)
     q = np.array([1e-6, 0.1, 0.5, 0.999])
     np.testing.assert_allclose(law.ppf(q), same.ppf(q), rtol=1e-10)
 
@@ -172,12 +175,22 @@ def test_atom():
 
 
 def test_equal_smallest_sizes_diverge():
-    """k of the N_i equal to N_0, none smaller: x^(-k/(k+1)); slope of log density between 1e-18 and 1e-21 of the top."""
+    """k of the N_i equal to N_0, none smaller: x^(-k/(k+1)); the slope of log ρ between 1e-30 and 1e-24."""
     for sizes, k in (([1, 1, 3], 1), ([1, 1, 3, 1], 2), ([1, 2, 1, 1, 1], 3), ([1, 1, 1, 1, 1, 1, 1], 6)):
         law = GaussianProduct(sizes, 2)
         assert law.support()[0][0] == 0
         low, high = law.pdf([1e-30, 1e-24])
         assert math.log(high / low) / math.log(1e6) == pytest.approx(-k / (k + 1), abs=2e-3)
+
+
+@pytest.mark.xfail(reason="refused: a node next to the lower edge, some 1e-7 of the upper, is not reached")
+def test_nearly_equal_sizes():
+    """A small gap, but no singularity in double precision: one factor alone and [1, 1.01, 3] are accepted."""
+    size = 1.001
+    law = GaussianProduct([1, size, 3])
+    assert law.support()[0][0] > 0
+    for k, want in enumerate(exact_moments([1 / Fraction(size), Fraction(1, 3)], 1), 1):
+        assert law.moment(k) == pytest.approx(float(want), rel=1e-12)
 
 
 @pytest.mark.parametrize(("sizes", "variance"), [([1, 2, 1], 3), ([4, 8, 2], 0.5)])
