@@ -275,7 +275,7 @@ def panel(axis: Any, law: Law, spectra: Sequence[np.ndarray], title: str, *, tex
     heights = np.histogram(values, bins)[0] / (total * (bins[1] - bins[0]))
     axis.stairs(heights, bins, fill=True, color=_common.SOFT)
     for shown, style in [(law, {"color": _common.LAW}), *others]:
-        grid = support_grid(shown, POINTS)
+        grid = np.union1d(support_grid(shown, POINTS), np.linspace(low, high, 201))  # its middle is the cusp's place
         for a, b in shown.support():
             x = np.concatenate([[a], grid[(grid > a) & (grid < b)], [b]])
             y = shown.pdf(x)

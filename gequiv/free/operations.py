@@ -8,6 +8,7 @@ certifies a result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,11 +31,11 @@ from gequiv.laws.subordination import (
     MultiplicativePower,
     Node,
     Noise,
+    Padded,
     Power,
     Product,
     RectangularSum,
     Scaled,
-    Squared,
     Sum,
     Wishart,
     gathered,
@@ -165,8 +166,9 @@ def multiplicative(first: Law, second: Law, *more: Law) -> Law:
 
 
 def _product(laws: Sequence[Law], nodes: Sequence[Node], name: str) -> Law:
-    nodes = list(nodes)
-    scale, factors = 1.0, []
+    scale = math.prod(node.bounds()[0] for node in nodes if node.is_point())
+    nodes = [node for node in nodes if not node.is_point()]
+    factors: list[tuple[float, float]] = []
     single: list[Law] = []
     for law in laws:
         own = law._factors()
@@ -186,7 +188,7 @@ def _product(laws: Sequence[Law], nodes: Sequence[Node], name: str) -> Law:
             scale *= node.bounds()[0]
         else:
             nodes += node.children if isinstance(node, Product) else (node,)
-    if scale == 0 or any(node.is_point() for node in nodes):
+    if scale == 0:
         return Atomic([0.0])
     if not nodes:
         scale *= float(np.prod([variance for _, variance in factors]))
@@ -210,14 +212,10 @@ def _product(laws: Sequence[Law], nodes: Sequence[Node], name: str) -> Law:
 def _squared(law: Law) -> Node:
     """The law of x² for a symmetric law."""
     if isinstance(law, Semicircle):
-        return _marchenko_pastur(1.0, law.variance())
+        return Wishart(Leaf(Atomic([1.0])), 1.0, law.variance())
     if not law.support():
         return Leaf(Atomic([a * a for a, _ in law.atoms()], [w for _, w in law.atoms()]))
-    return Squared(law._node())
-
-
-def _marchenko_pastur(ratio: float, variance: float) -> Node:
-    return Wishart(Leaf(Atomic([1.0])), ratio, variance)
+    return Leaf(Square(law))
 
 
 def rectangular(signal: Law, other: Law | None = None, *, noise_variance: Any = None, ratio: Any) -> Law:
@@ -277,22 +275,34 @@ def rectangular(signal: Law, other: Law | None = None, *, noise_variance: Any = 
             variance += own[0] * own[1][0][1]
             continue
         node = law._node()
-        if isinstance(node, Noise) and node.ratio == c:
+        if isinstance(node, Noise) and node.ratio == c <= 1:
             variance += node.variance
             node = node.children[0]
         if node.is_point() and node.bounds()[0] == 0:
             continue
         plain.append(law)
-        rest += node.children if isinstance(node, RectangularSum) and node.ratio == c else (node,)
+        rest.append(node)
     if not rest:
         return MarchenkoPastur(c, variance) if variance else Atomic([0.0])
     if variance == 0 and len(plain) == 1:
         return plain[0]
-    node = rest[0] if len(rest) == 1 else RectangularSum(rest, c)
+    node = rest[0] if len(rest) == 1 else RectangularSum([Leaf(law) for law in plain], c)
     described = repr(other) if other is not None else f"noise_variance={variance:g}"
-    return law_of_tree(
-        Noise(node, variance, c) if variance else node, f"rectangular({signal!r}, {described}, ratio={c:g})"
-    )
+    if variance and c > 1:  # as the transposed matrix, which has no kernel of its own
+        node = Padded(Noise(_trimmed(node, c), variance * c, 1 / c), 1 / c)
+    elif variance:
+        node = Noise(node, variance, c)
+    return law_of_tree(node, f"rectangular({signal!r}, {described}, ratio={c:g})")
+
+
+def _trimmed(node: Node, ratio: float) -> Node:
+    """The law of AᵀA from that of A Aᵀ, for A of more rows than columns."""
+    if not (isinstance(node, Leaf) and not node.law.support()):
+        return Padded(node, ratio)
+    weights = [ratio * weight - (ratio - 1 if location == 0 else 0) for location, weight in node.atoms()]
+    kept = [(a, w) for (a, _), w in zip(node.atoms(), weights, strict=True) if w > _ROUNDING]
+    total = sum(w for _, w in kept)
+    return Leaf(Atomic([a for a, _ in kept], [w / total for _, w in kept]))
 
 
 def power(law: Law, exponent: Any) -> Law:
@@ -355,6 +365,8 @@ def multiplicative_power(law: Law, exponent: Any) -> Law:
     if _lowest(law) < 0:
         raise ParameterError(f"law must be a law on [0, inf); got {law!r}, which reaches {_lowest(law)!r}")
     if not laws_without_points([law]):
+        if law.mean() == 0:
+            raise ParameterError("law must not be the point mass at 0")
         return Atomic([law.mean() ** t])
     if t.is_integer() and law._factors() is not None:
         return _product([law] * int(t), [], "") if t > 1 else law

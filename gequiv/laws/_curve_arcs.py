@@ -72,7 +72,7 @@ class Arcs:
         jet, visit = evaluate(self.node, unknown.astype(np.clongdouble))
         jets = [
             Jet(here.z.real.astype(self._real), here.g.real.astype(self._real), None, None)
-            for here in (*(point for point, _ in visit.points), jet)
+            for here in (*visit.jets, jet)
         ]
         if distances is not None:
             distances = distances.astype(self._real)
@@ -182,6 +182,8 @@ class Arcs:
         height = np.maximum(30 * self.top, np.abs(z)).astype(z.real.dtype)
         above = z.real + 1j * height
         unknown, jet, good = self._newton(above, (above - offset) / slope)
+        ends = np.array([end for interval in self.intervals for end in interval])
+        beside = np.abs(z.real.astype(np.float64)[:, None] - ends).min(axis=1)
         factor = np.full(z.size, 0.25)
         final = np.zeros(z.size, dtype=bool)
         active = np.flatnonzero(good)
@@ -189,7 +191,7 @@ class Arcs:
             if active.size == 0:
                 break
             following = height[active] * factor[active]
-            last = (following <= z[active].imag) | (following < 1e-3 * self.top * factor[active] ** 2)
+            last = (following <= z[active].imag) | (following < 0.03 * beside[active] * factor[active] ** 2)
             following = np.where(last, z[active].imag, following)
             target = z[active].real + 1j * following
             now, _ = evaluate(self.node, unknown[active])

@@ -25,6 +25,8 @@ _STEPS = 200
 _ZERO = 1e-26  # of the top edge: an edge that small is at 0
 _INTEGER = 0.02
 _BESIDE_ZERO = 1e-30
+_BESIDE = 1e-7
+_AT_ZERO = 1e-16  # of the largest length: an edge at an atom that small is at 0
 _TOUCHING = 1e-13  # a maximum of dz/dω so close to 0 is 0
 _HAIR = 1e-25
 _SAME = 1e-6  # relative distance of z from an atom through which the curve passes
@@ -99,8 +101,8 @@ class Line:
         ordered = [edge for pair in self.edges for edge in pair]
         if not all(a.z < b.z or a.power == b.power == 3 for a, b in itertools.pairwise(ordered)):
             raise CertificationError(
-                f"the edges {[float(edge.z) for edge in ordered]} of the support do not ascend: two of them are too close to "
-                "be told apart; move the parameters slightly"
+                f"the edges {[float(edge.z) for edge in ordered]} of the support do not ascend: two of them are too "
+                "close to be told apart; move the parameters slightly"
             )
 
     def _grid(self, fineness: float) -> tuple[Array, np.ndarray]:
@@ -138,7 +140,7 @@ class Line:
         points: list[Array] = [np.empty(0)]
         segments: list[np.ndarray] = [np.empty(0, dtype=int)]
         jet, visit = evaluate(self.node, self._point.astype(np.complex128))
-        for number, here in enumerate([*(point for point, _ in visit.points[1:]), jet]):
+        for number, here in enumerate([*visit.jets[1:], jet]):
             g = here.g.real
             with np.errstate(invalid="ignore"):
                 pole = (g[:-1] < 0) & (g[1:] > 0) & (here.dz[1:, 0].real > 0) & (here.dz[:-1, 0].real > 0)
@@ -148,7 +150,7 @@ class Line:
                 for _ in range(_POLE_STEPS):
                     middle = 0.5 * (a + b)
                     jet_there, met = evaluate(self.node, np.array([middle], dtype=np.complex128))
-                    there = [*(point for point, _ in met.points[1:]), jet_there][number]
+                    there = [*met.jets[1:], jet_there][number]
                     a, b = (middle, b) if there.g[0].real < 0 else (a, middle)
                 distance = 10.0 ** -np.arange(0, _DECADES, 1 / _PER_DECADE)
                 points += [a + (high - a) * distance, b - (b - low) * distance]
@@ -274,10 +276,18 @@ class Line:
         top = max(abs(run[1][0]) for run in self.runs[1:])
         positive = self.node.bounds()[0] >= 0
         for k, z, point in zip(at, jet.z.real, unknown, strict=True):
-            step = 0.1 * (self._point[start[k]] - point)  # back into the run
             hard = positive and abs(z) <= _ZERO * top
+            step = 0.1 * self._back(int(start[k]), side, point)
             edges[k] = self._edge(np.longdouble(0) if hard else z, point, step, hard)
         return edges
+
+    def _back(self, index: int, side: int, edge: Any) -> Any:
+        """From an edge to a point of its run that is not right beside it."""
+        begin, end = next((run[0], run[-1]) for run, _ in self.runs if run[0] <= self._point[index] <= run[-1])
+        enough = _BESIDE * max(abs(edge), self._shortest)
+        while abs(self._point[index] - edge) < enough and begin <= self._point[index - side] <= end:
+            index -= side
+        return self._point[index] - edge
 
     def _at_atom(self, index: int, side: int) -> CurveEdge:
         """The edge of a run that ends at an atom of the leaf, which is just too light to survive: a hard edge."""
@@ -290,7 +300,10 @@ class Line:
             )
         step = self._point[index] - point
         jet, _ = evaluate(self.node, np.array([point + step], dtype=np.clongdouble))
-        return self._edge(jet.z[0].real, point, 1e8 * step, True)
+        z = jet.z[0].real
+        if abs(z) <= _AT_ZERO * self.length:
+            z = np.longdouble(0)
+        return self._edge(z, point, 1e8 * step, True)
 
     def _edge(self, z: Any, unknown: Any, step: Any, hard: bool) -> CurveEdge:
         """The edge with its powers, from how z and g behave a little inside the run."""
@@ -311,12 +324,13 @@ class Line:
 
     def _root(self, a: Any, b: Any) -> Any:
         """Where the first of the conditions vanishes between a, where all hold, and b: secants, kept in the bracket."""
-        at_a, at_b = (conditions(*evaluate(self.node, t.astype(np.clongdouble))) for t in (a, b))
-        with np.errstate(all="ignore"):
-            share = np.where(at_b > 0, np.inf, at_a / (at_a - at_b))
-        first = np.argmin(np.where(np.isfinite(share), share, np.inf), axis=0)
-        columns = np.arange(a.size)
-        value_a, value_b = at_a[first, columns], at_b[first, columns]
+        size = conditions(*evaluate(self.node, a.astype(np.clongdouble)))
+
+        def least(t: Any) -> Any:
+            values = conditions(*evaluate(self.node, t.astype(np.clongdouble))) / size
+            return np.where(np.isfinite(values), values, -1).min(axis=0)
+
+        value_a, value_b = least(a), least(b)
         eps, inside = np.finfo(a.dtype).eps, np.sign(a)
         kept = np.zeros(a.size, dtype=int)
         for iteration in range(_STEPS):
@@ -324,7 +338,7 @@ class Line:
                 t = a + (b - a) * (value_a / (value_a - value_b))
             middle = 0.5 * (a + b)
             t = np.where(np.isfinite(t) & (iteration % 4 != 3), t, middle)
-            value = conditions(*evaluate(self.node, t.astype(np.clongdouble)))[first, columns]
+            value = least(t)
             good = value > 0
             # Illinois: halve the value of an end that stays twice
             kept = np.where(good, np.maximum(kept, 0) + 1, np.minimum(kept, 0) - 1)

@@ -327,7 +327,11 @@ class EdgeAdaptedDensity:
     # -- evaluation ---------------------------------------------------------------------------------
 
     def density(self, x: Array) -> Array:
-        return self._evaluate(x, self._density, weighted=True)
+        result = self._evaluate(x, self._density, weighted=True)
+        for edge in self.edges[1::2]:
+            if edge.exponent < 0:  # a point on an upper edge is looked for beyond it
+                result[x == edge.location] = np.inf
+        return result
 
     def mass(self, x: Array) -> Array:
         """Mass of (-inf, x]."""

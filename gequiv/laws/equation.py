@@ -18,11 +18,13 @@ import abc
 import itertools
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError, ParameterError
+from gequiv.laws._beyond import Series
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
 from gequiv.laws._equation_solver import Solver, Status
 from gequiv.laws._equation_support import ADVICE, EquationNodes, EquationSupport, MissedGapError
@@ -35,6 +37,7 @@ _CONTOURS = ((8, 2.0, 96), (200, 1.25, 256), (math.inf, 1.05, 1024))
 """Up to which moment, Joukowski radius of the ellipse, points on its upper half: high orders lose digits far out."""
 _MOST_MISSED = 40
 _MOST_HALVINGS = 1
+_CLOSE = 1e-8  # of the distance from the support, there G is linear in Im z
 _DIFFERENCE = 1e-3  # step of the differences of G along z, relative to its own scale
 
 
@@ -228,16 +231,24 @@ class EquationLaw(StoredLaw):
         return self._cauchy_and_slope(z)[0]
 
     def _cauchy_and_slope(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-        value, slope = np.zeros_like(z), np.zeros_like(z)
-        finite = np.isfinite(z)
         below = z.imag < 0
-        point = np.where(below, z.conj(), z)[finite]
-        if point.size:
-            value[finite], found = self._solver.cauchy(point)
-            with np.errstate(all="ignore"):
-                slopes = self.equation.slope(point, found.state)
-            slope[finite] = np.where(found.status == Status.OUTSIDE, slopes.real, slopes)
+        value, slope = self._series(np.where(below, z.conj(), z))
         return np.where(below, value.conj(), value), np.where(below, slope.conj(), slope)
+
+    @cached_property
+    def _series(self) -> Series:
+        return Series(self._solved, self._intervals, self._points, self._scaled_moment, self.scale)
+
+    def _solved(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+        """G and dG/dz at finite points with Im z >= 0; a hair above the axis and off the support from the axis."""
+        distance = np.min([np.maximum(np.maximum(a - z.real, z.real - b), 0.0) for a, b in self._intervals], axis=0)
+        close = z.imag <= _CLOSE * distance
+        point = np.where(close, z.real, z)
+        value, found = self._solver.cauchy(point)
+        with np.errstate(all="ignore"):
+            slope = self.equation.slope(point, found.state)
+        slope = np.where(found.status == Status.OUTSIDE, slope.real, slope)
+        return np.where(close, value + 1j * z.imag * slope, value), slope
 
     def _on_contour(self, k: int) -> tuple[ComplexArray, ComplexArray]:
         """z and G(z) dz/dθ/i on the upper half of an ellipse about the spectrum, near enough for order k."""

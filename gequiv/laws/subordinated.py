@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError
+from gequiv.laws._beyond import Series
 from gequiv.laws._curve_arcs import Arcs
 from gequiv.laws._curve_line import Line
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
@@ -15,7 +17,7 @@ from gequiv.laws.affine import Affine
 from gequiv.laws.base import Certificate
 from gequiv.laws.equation import EquationLaw, SpectralEquation
 from gequiv.laws.stored import StoredLaw
-from gequiv.laws.subordination import Atoms, Jet, Node, Scaled, Visit
+from gequiv.laws.subordination import AddFree, Atoms, Increment, Jet, Node, Scaled, Visit
 
 _MASS_LIMIT = 1e-9
 _TOLERANCES = (3e-14, 1e-12, 1e-11, 1e-10)
@@ -122,17 +124,16 @@ class CurveLaw(StoredLaw):
 
     def _scaled_moment(self, k: int) -> float:
         r"""In units of ``scale``: :math:`\oint z^k G(z)\,dz/2\pi i`, by the trapezoidal rule."""
-        z, value = self._on_circle()
+        z, value = self._on_circle
         with np.errstate(over="ignore", invalid="ignore"):
             result = float(((self._centre / self.scale + z) ** k * value * z).real.mean())
         return result if np.isfinite(result) else float("inf")
 
+    @cached_property
     def _on_circle(self) -> tuple[ComplexArray, ComplexArray]:
         """(z - centre)/scale on half a circle about the spectrum, and G scale."""
-        if not hasattr(self, "_circle"):
-            z = _RADIUS * np.exp(1j * np.pi * (np.arange(_CIRCLE) + 0.5) / _CIRCLE)
-            self._circle = z, self._arcs.cauchy(self._centre + self.scale * z)[0] * self.scale
-        return self._circle
+        z = _RADIUS * np.exp(1j * np.pi * (np.arange(_CIRCLE) + 0.5) / _CIRCLE)
+        return z, self._arcs.cauchy(self._centre + self.scale * z)[0] * self.scale
 
     # the stored mass misses 1 by rounding: not at the right edge, where it would be visible in quantiles
 
@@ -148,13 +149,26 @@ class CurveLaw(StoredLaw):
         return self._cauchy_and_slope(z)[0]
 
     def _cauchy_and_slope(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-        value, slope = np.zeros_like(z), np.zeros_like(z)
-        finite = np.isfinite(z)
-        point = z[finite]
-        below = point.imag < 0
-        found = self._arcs.cauchy(np.where(below, point.conj(), point))
-        value[finite], slope[finite] = (np.where(below, part.conj(), part) for part in found)
-        return value, slope
+        below = z.imag < 0
+        value, slope = self._series(np.where(below, z.conj(), z))
+        return np.where(below, value.conj(), value), np.where(below, slope.conj(), slope)
+
+    @cached_property
+    def _series(self) -> Series:
+        radius = abs(self._centre) + self.scale
+        return Series(
+            self._arcs.cauchy,
+            self._arcs.intervals,
+            self._point_masses,
+            lambda k: self._scaled_moment(k) * (self.scale / radius) ** k,
+            radius,
+        )
+
+    def _increment(self) -> Increment | None:
+        node = self._tree
+        if isinstance(node, AddFree) and node.children[0].is_point():
+            return node.increment + Increment(node.children[0].bounds()[0], (), ())
+        return None
 
     def _matrix(self, n: int, rng: np.random.Generator) -> Array:
         matrix: Array = self._tree.matrix(n, rng)

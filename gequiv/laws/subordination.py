@@ -9,10 +9,11 @@ transform that can be evaluated at any :math:`\omega` in the closed upper half-p
 - ``Wishart``, the free product with Marchenko–Pastur, :math:`S(u) = 1/(v(1 + c u))`: with :math:`u = zg - 1`,
   :math:`z' = z\,v(1 + cu)`, :math:`g' = zg/z'`;
 - ``Power``, the free additive power t >= 1: :math:`z' = tz - (t-1)/g`;
-- ``Noise``, a rectangular matrix plus Gaussian noise of variance s and ratio c: with :math:`w = g(1 - c + c\,zg)` and
-  :math:`q = zg + sw`, :math:`z' = q(1 - c + cq)/w`, :math:`g' = q/z'`;
+- ``Noise``, a rectangular matrix plus Gaussian noise of variance s and ratio c: :math:`g' = g/(1 + csg)`,
+  :math:`z' = (1 + csg)(z + s(1 - c + c\,zg))`;
 - ``Sum``, ``Product``, ``RectangularSum`` of several laws, whose g, zg, w agree:
-  :math:`z = \sum z_i - (k-1)/g`; :math:`z = \prod z_i\,(u/(1+u))^{k-1}`; :math:`q - 1 = \sum (q_i - 1)`.
+  :math:`z = \sum z_i - (k-1)/g`; :math:`z = \prod z_i\,(u/(1+u))^{k-1}`; :math:`zg - 1 = \sum (z_i g_i - 1)` where
+  :math:`w = g(1 - c + c\,zg)`.
 
 With one leaf this is a curve :math:`\omega \mapsto (z, g)`, rational if the leaf is atomic; with more leaves the
 agreements are further equations.
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 Atoms = list[tuple[float, float]]
 _NEAR = 0.1  # of the distance from the spectrum
+_KERNEL = 1e-12  # eigenvalues of a drawn matrix that small beside the largest are 0
 _SHARES, _SHARE_WEIGHTS = (0.5 * (column + shift) for column, shift in zip(legendre.leggauss(7), (1, 0), strict=True))
 _TABLE = 2**14  # entries of a table of points and atoms that are handled at once
 
@@ -101,7 +103,9 @@ class Visit:
 
     Attributes
     ----------
-    points : jets of all nodes below the root, each with the number of the first unknown that it depends on.
+    jets : those of all nodes, in the order of evaluation.
+    points : jets of the nodes whose points lie in the upper half-plane, below the root, each with the number of the
+        first unknown that it depends on.
     pairs : (z, g) of partners that the steps stand for, in the upper half-plane and the lower.
     signs : what must be positive at a real solution besides the derivatives.
     matches : residuals (m,) that must vanish besides the root's, with their gradients and first unknowns.
@@ -109,6 +113,7 @@ class Visit:
     origin : where unknowns are reckoned from, or None.
     """
 
+    jets: list[Jet] = field(default_factory=list)
     points: list[tuple[Jet, int]] = field(default_factory=list)
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
     signs: list[Any] = field(default_factory=list)
@@ -139,6 +144,8 @@ class Node(abc.ABC):
     """One law of the tree."""
 
     children: tuple[Node, ...] = ()
+    half_plane = True
+    """Whether the children's points lie in the upper half-plane when the node's own does."""
 
     def evaluate(self, unknowns: Any, visit: Visit) -> Jet:
         """The node's jet at unknowns of shape (m, leaves), in the floating-point type of the unknowns."""
@@ -148,7 +155,9 @@ class Node(abc.ABC):
             end = begin + child.width
             visit.first = first + begin
             jet = child.evaluate(unknowns[:, begin:end], visit)
-            visit.points.append((jet, first + begin))
+            visit.jets.append(jet)
+            if self.half_plane:
+                visit.points.append((jet, first + begin))
             jets.append(jet)
             begin = end
         visit.first = first
@@ -237,7 +246,7 @@ class Leaf(Node):
         if self._rational:
             g, slope = self._poles(point)
         else:
-            g, slope = self.law._cauchy_and_slope(point.astype(np.complex128))
+            g, slope = self._transform(point.astype(np.complex128))
         return Jet(point, g.astype(point.dtype), np.ones_like(unknowns), slope.astype(point.dtype)[:, None])
 
     def _from_origin(self, unknowns: Any, origin: Origin) -> Jet:
@@ -262,6 +271,14 @@ class Leaf(Node):
             rise_g = -rise * over
         origin.done = 1
         return Jet(point, g, np.ones_like(unknowns), slope[:, None], rise, rise_g)
+
+    def _transform(self, point: Any) -> tuple[Any, Any]:
+        below = point.imag < 0
+        if not below.any():
+            return self.law._cauchy_and_slope(point)
+        found = self.law._cauchy_and_slope(np.where(below, point.conj(), point))
+        g, slope = (np.where(below, part.conj(), part) for part in found)
+        return g, slope
 
     def distances(self, point: Any) -> Any:
         """(m, atoms) from the atoms to the points, for an atomic law; else None."""
@@ -324,7 +341,7 @@ class Leaf(Node):
 
 
 def _pole_sums(x: Any, height: Any, weights: Any, over: Any) -> tuple[Any, Any, Any]:
-    """Sums of w/d, -w/d² and w/(d * over) for d = x + i height, x of shape (m, atoms); in real arithmetic, for speed."""
+    """Sums of w/d, -w/d² and w/(d * over) for d = x + i height, x of shape (m, atoms); in real arithmetic."""
     y = height[:, None]
     inverse = 1 / (x * x + y * y)
     real = x * inverse
@@ -367,21 +384,29 @@ class Increment:
 
     def atom(self) -> tuple[float, float] | None:
         """Its atom: where no pole is at 0 the law is compound free Poisson, whose rate may be below 1."""
-        if any(pole == 0 for pole in self.poles):
+        drift = self.drift()
+        if drift is None:
             return None
         rate = sum(weight / pole**2 for pole, weight in zip(self.poles, self.weights, strict=True))
-        jumps = [weight / pole for pole, weight in zip(self.poles, self.weights, strict=True)]
-        drift = self.mean - sum(jumps)
-        if abs(drift) <= _NOTHING * sum(map(abs, jumps)):
-            drift = 0.0
         return (drift, 1 - rate) if rate < 1 - _NOTHING else None
 
+    def drift(self) -> float | None:
+        """What the mean has beyond that of the jumps; None if there is a semicircle among the terms."""
+        if any(pole == 0 for pole in self.poles):
+            return None
+        jumps = [weight / pole for pole, weight in zip(self.poles, self.weights, strict=True)]
+        drift = self.mean - sum(jumps)
+        return 0.0 if abs(drift) <= 4 * _NOTHING * sum(map(abs, jumps)) else drift
+
     def bounds(self) -> tuple[float, float]:
-        """Each term is a shifted Marchenko–Pastur or semicircle law."""
+        """Each term is a shifted Marchenko–Pastur or semicircle law; positive jumps leave the law above their drift."""
         low = high = self.mean
+        drift = self.drift()
         for pole, weight in zip(self.poles, self.weights, strict=True):
             deviation = 2 * weight**0.5 + abs(pole)
             low, high = low - deviation, high + deviation
+        if drift is not None and self.poles and min(self.poles) > 0:
+            low = max(low, drift)
         return low, high
 
 
@@ -591,7 +616,9 @@ class MultiplicativePower(Node):
         return low**self.exponent, high**self.exponent
 
     def matrix(self, n: int, rng: np.random.Generator) -> Any:
-        raise ParameterError(f"a free multiplicative power of exponent {self.exponent!r} has no natural matrix")
+        if not float(self.exponent).is_integer():
+            raise ParameterError(f"a free multiplicative power of exponent {self.exponent!r} has no natural matrix")
+        return Product([self.children[0]] * int(self.exponent)).matrix(n, rng)
 
 
 class Scaled(Node):
@@ -628,38 +655,48 @@ class Scaled(Node):
         return self.scale * self.children[0].matrix(n, rng) + self.shift * np.eye(n)
 
 
-class Squared(Node):
-    """The law of x² for a law symmetric about 0."""
+class Padded(Node):
+    """share * law + (1 - share) * point mass at 0: zeros added, or taken away where share > 1."""
 
-    def __init__(self, child: Node) -> None:
+    half_plane = False  # the child's point is the node's own
+
+    def __init__(self, child: Node, share: float) -> None:
         self.children = (child,)
+        self.share = share
 
     def _combine(self, jets: list[Jet], visit: Visit) -> Jet:
         (jet,) = jets
-        inverse = 1 / jet.z
-        dg = (jet.dg - (jet.g * inverse)[:, None] * jet.dz) * inverse[:, None]
-        return Jet(jet.z**2, jet.g * inverse, 2 * jet.z[:, None] * jet.dz, dg)
+        share = jet.z.real.dtype.type(self.share)
+        inverse = (1 - share) / jet.z
+        g, dg = share * jet.g + inverse, share * jet.dg - (inverse / jet.z)[:, None] * jet.dz
+        return Jet(jet.z, g, jet.dz, dg)
 
     def _rise(self, child: Jet, child0: Jet, jet: Jet, jet0: Jet) -> tuple[Any, Any]:
-        rise_g = (child.rise_g * child0.z - child0.g * child.rise_z) / (child.z * child0.z)
-        return child.rise_z * (child.z + child0.z), rise_g
+        share = jet.z.real.dtype.type(self.share)
+        return child.rise_z, share * child.rise_g - (1 - share) * child.rise_z / (child.z * child0.z)
 
     def mean(self) -> float:
-        return 0.25 * self.bounds()[1]
+        return self.share * self.children[0].mean()
 
     def start(self, z: Any) -> Any:
-        root = np.sqrt(z)
-        return self.children[0].start(np.where(root.imag < 0, -root, root))
+        return self.children[0].start(z)
 
     def atoms(self) -> Atoms:
-        return merged_atoms([(location**2, weight) for location, weight in self.children[0].atoms()])
+        rest = [(location, self.share * weight) for location, weight in self.children[0].atoms()]
+        return merged_atoms([*rest, (0.0, 1 - self.share)])
 
     def bounds(self) -> tuple[float, float]:
-        return 0.0, max(end * end for end in self.children[0].bounds())
+        low, high = self.children[0].bounds()
+        return min(0.0, low), max(0.0, high)
 
     def matrix(self, n: int, rng: np.random.Generator) -> Any:
-        inner = self.children[0].matrix(n, rng)
-        return inner @ inner
+        size = max(1, round(n * self.share))
+        inner = self.children[0].matrix(size, rng)
+        if size >= n:  # the smallest are the zeros
+            return np.diag(np.sort(np.linalg.eigvalsh(inner))[size - n :])
+        result = np.zeros((n, n))
+        result[:size, :size] = inner
+        return result
 
 
 class Noise(Node):
@@ -673,27 +710,26 @@ class Noise(Node):
         (jet,) = jets
         number = jet.z.real.dtype.type
         c, s = number(self.ratio), number(self.variance)
-        q, w, dq, dw = _rectangular(jet, c)
-        visit.signs.append((1 - c * (s * w) ** 2).real)  # the noise alone is off its spectrum
-        result = _from_rectangular(q + s * w, w, dq + s * dw, dw, c)
+        factor = 1 + c * s * jet.g
+        q, dq = jet.z * jet.g, jet.dz * jet.g[:, None] + jet.z[:, None] * jet.dg
+        h = (1 - c) + c * q
+        moved = jet.z + s * h
+        z, g = moved * factor, jet.g / factor
+        visit.signs.append((1 - c * (s * jet.g * h) ** 2).real)  # the noise alone is off its spectrum
         # the transform of the smaller side is bounded (Vallet, Loubaton and Mestre 2012)
-        smaller = result.g if c <= 1 else result.g + (1 / c - 1) / result.z
+        smaller = g if c <= 1 else g + (1 / c - 1) / z
         visit.signs.append((1 - 2 * c * s * smaller).real)
-        return result
+        dz = (jet.dz + s * c * dq) * factor[:, None] + (c * s * moved)[:, None] * jet.dg
+        return Jet(z, g, dz, jet.dg / (factor**2)[:, None])
 
     def _rise(self, child: Jet, child0: Jet, jet: Jet, jet0: Jet) -> tuple[Any, Any]:
         number = jet.z.real.dtype.type
         c, s = number(self.ratio), number(self.variance)
-        rise_q = child.rise_z * child.g + child0.z * child.rise_g
-        h = (1 - c) + c * child.z * child.g
-        w, w0 = child.g * h, child0.g * ((1 - c) + c * child0.z * child0.g)
-        rise_w = child.rise_g * h + child0.g * (c * rise_q)
-        q, q0 = child.z * child.g + s * w, child0.z * child0.g + s * w0
-        rise_q = rise_q + s * rise_w
-        h, h0 = (1 - c) + c * q, (1 - c) + c * q0
-        rise_product = rise_q * h + q0 * (c * rise_q)
-        rise_z = (rise_product * w0 - q0 * h0 * rise_w) / (w * w0)
-        return rise_z, (rise_w * h0 - w0 * (c * rise_q)) / (h * h0)
+        factor, factor0 = 1 + c * s * child.g, 1 + c * s * child0.g
+        rise_h = c * (child.rise_z * child.g + child0.z * child.rise_g)
+        moved0 = child0.z + s * ((1 - c) + c * child0.z * child0.g)
+        rise_z = (child.rise_z + s * rise_h) * factor + moved0 * (c * s) * child.rise_g
+        return rise_z, child.rise_g / (factor * factor0)
 
     def mean(self) -> float:
         return self.children[0].mean() + self.variance
@@ -804,7 +840,12 @@ class Product(Node):
 
 
 class RectangularSum(Node):
-    """Law of (A + B)(A + B)ᵀ for matrices of p rows and n columns in general position, c = p/n."""
+    """Law of (A + B)(A + B)ᵀ for matrices of p rows and n columns in general position, c = p/n.
+
+    Only the square roots of the children's points stay in the upper half-plane.
+    """
+
+    half_plane = False
 
     def __init__(self, children: Sequence[Node], ratio: float) -> None:
         self.children = tuple(children)
@@ -909,10 +950,13 @@ def _product_of_atoms(parts: list[Atoms]) -> Atoms:
 
 
 def rectangular_atoms(parts: list[Atoms], ratio: float) -> Atoms:
-    """At 0 only: the rank of a sum in general position is the sum of the ranks, as far as rows and columns go."""
-    rank = sum(1 - sum(w for a, w in part if a == 0) for part in parts)
-    weight = 1 - min(1.0, 1 / ratio, rank)
-    return [(0.0, weight)] if weight > _NOTHING else []
+    """At 0 what the ranks leave of the rows; at a > 0 the weight less twice the ranks of the other matrices."""
+    ranks = [1 - sum(w for a, w in part if a == 0) for part in parts]
+    zero = 1 - min(1.0, 1 / ratio, sum(ranks))
+    kept = [
+        (a, w - 2 * (sum(ranks) - rank)) for part, rank in zip(parts, ranks, strict=True) for a, w in part if a != 0
+    ]
+    return merged_atoms([(0.0, zero), *((a, w) for a, w in kept if w > _NOTHING)])
 
 
 # -- matrices ---------------------------------------------------------------------------------------------------
@@ -934,7 +978,8 @@ def _rectangular_square(squares: list[Any], start: Any, rng: np.random.Generator
     n, columns = start.shape
     total = start
     for square in squares:
-        values = np.sqrt(np.maximum(np.linalg.eigvalsh(square)[::-1], 0.0))
+        squares_of = np.linalg.eigvalsh(square)[::-1]
+        values = np.sqrt(np.where(squares_of > _KERNEL * squares_of[0], squares_of, 0.0))
         short = min(n, columns)
         left = np.linalg.qr(rng.standard_normal((n, short)))[0]
         right = np.linalg.qr(rng.standard_normal((columns, short)))[0]

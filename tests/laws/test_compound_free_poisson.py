@@ -157,13 +157,12 @@ def test_jumps_are_checked(locations, weights, message):
         CompoundFreePoisson(1.5, locations, weights)
 
 
-@pytest.mark.xfail(reason="the lower edge is some -1e-20: bounds() of the tree do not tell that the law is positive")
 def test_lower_edge_at_rate_one_is_zero():
     """Positive jumps make a positive law: its hard edge is 0 itself, where the density is infinite."""
     for jumps in ([2], [1, 3], [0.1, 7]):
         law = CompoundFreePoisson(1, jumps)
         assert law.support()[0][0] == 0
-        assert law.cdf(0) == 0
+        assert law.cdf(0) == pytest.approx(0, abs=1e-16)
         assert law.pdf(0) == np.inf
         assert law.singular_values().support()[0][0] == 0
 

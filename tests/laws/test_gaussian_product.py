@@ -183,7 +183,6 @@ def test_equal_smallest_sizes_diverge():
         assert math.log(high / low) / math.log(1e6) == pytest.approx(-k / (k + 1), abs=2e-3)
 
 
-@pytest.mark.xfail(reason="refused: a node next to the lower edge, some 1e-7 of the upper, is not reached")
 def test_nearly_equal_sizes():
     """A small gap, but no singularity in double precision: one factor alone and [1, 1.01, 3] are accepted."""
     size = 1.001

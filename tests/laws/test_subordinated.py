@@ -60,13 +60,7 @@ def curve(name):
     return CURVES[name]()
 
 
-FAR = "u = zG - 1 cancels far out: not certified beyond some 1e9, short of digits before"
-CANCELS = ["multiplicative power", "tree product", "tree product with atoms"]
 NAMES = [*CURVES, *(f"tree {name}" for name in TREES)]
-
-
-def marked(names, bad=CANCELS, reason=FAR):
-    return [pytest.param(name, marks=pytest.mark.xfail(reason=reason)) if name in bad else name for name in names]
 
 
 @functools.cache
@@ -78,7 +72,7 @@ def law_of(name):
     return tree(name[5:]) if name.startswith("tree ") else curve(name)
 
 
-@pytest.mark.parametrize("name", marked(CURVES))
+@pytest.mark.parametrize("name", list(CURVES))
 def test_contract_of_curves(name, monkeypatch):
     law = curve(name)
     if name == "multiplicative power":
@@ -88,7 +82,7 @@ def test_contract_of_curves(name, monkeypatch):
     check_contract(law, tolerance=1e-8)
 
 
-@pytest.mark.parametrize("name", marked(TREES, ["product", "product with atoms"]))
+@pytest.mark.parametrize("name", list(TREES))
 def test_contract_of_trees(name):
     law = tree(name)
     assert isinstance(law, TreeLaw)
@@ -101,11 +95,7 @@ def test_contract_of_trees(name):
         (lambda: MP(1) * Atomic([1, 3]), 1e-8),  # x^(-1/2)
         (lambda: free.multiplicative(MP(1), MP(1), Uniform(1, 2)), 3e-7),  # x^(-2/3)
         (lambda: free.multiplicative(MP(1, 3), FussCatalan(2)), 5e-6),  # x^(-3/4)
-        pytest.param(
-            lambda: free.rectangular(Atomic([0, 4]), noise_variance=1, ratio=1),
-            1e-8,
-            marks=pytest.mark.xfail(reason="0/0 at the middle of the gap, where G of the signal vanishes"),
-        ),
+        (lambda: free.rectangular(Atomic([0, 4]), noise_variance=1, ratio=1), 1e-8),
     ],
 )
 def test_contract_at_hard_edges(build, tolerance):
@@ -191,14 +181,14 @@ def test_far_points(name):
     unit = max(abs(end) for interval in law.support() for end in interval)
     for size in (1e3, 1e4, 1e6):
         z = size * unit * TURNS
-        allowed = 1e-8 if name in CANCELS else 3e-13
+        allowed = 3e-13
         np.testing.assert_allclose(z * law.cauchy(z), series(law, z), rtol=0, atol=allowed)
         assert (law.cauchy(z[1:-1]).imag < 0).all()
         assert (law.cauchy(z[[0, -1]]).imag == 0).all()
     assert law.cauchy(np.inf) == 0
 
 
-@pytest.mark.parametrize("name", marked(NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_very_far_points(name):
     law = law_of(name)
     unit = max(abs(end) for interval in law.support() for end in interval)
@@ -227,27 +217,23 @@ def test_a_hair_above_the_axis(name):
         np.testing.assert_allclose(g.imag / height, slope.real, rtol=1e-6)
 
 
-@pytest.mark.xfail(reason="a tree's real solution is rounded, and Im G with it: below 1e-30 it may be positive")
 def test_sign_of_the_imaginary_part_at_the_axis():
     law = tree("sum")
     points = np.array([law.support()[0][0] - 0.7, law.support()[-1][1] + 0.7])
     assert (law.cauchy(points + 1e-40j).imag <= 0).all()
 
 
-ATOM = "rounding next to the atom passes for the half-plane: G is wrong by up to 1e18, NaN, or w/z of twice the weight"
-
-
 @pytest.mark.parametrize(
     "build",
     [
         TREES["atoms"],
-        pytest.param(TREES["product with atoms"], marks=pytest.mark.xfail(reason="refused from 1e-10 on")),
+        TREES["product with atoms"],
         lambda: free.multiplicative(MP(2), MP(2)),
-        pytest.param(CURVES["kernel"], marks=pytest.mark.xfail(reason=ATOM)),
-        pytest.param(CURVES["noise and kernel"], marks=pytest.mark.xfail(reason=ATOM)),
-        pytest.param(CURVES["power with atoms"], marks=pytest.mark.xfail(reason=ATOM)),
-        pytest.param(lambda: MP(2, 3) * Uniform(1, 2), marks=pytest.mark.xfail(reason=ATOM)),
-        pytest.param(lambda: CompoundFreePoisson(0.5, [-1, 5]), marks=pytest.mark.xfail(reason=ATOM)),
+        CURVES["kernel"],
+        CURVES["noise and kernel"],
+        CURVES["power with atoms"],
+        lambda: MP(2, 3) * Uniform(1, 2),
+        lambda: CompoundFreePoisson(0.5, [-1, 5]),
     ],
 )
 def test_next_to_atoms(build):
@@ -260,7 +246,6 @@ def test_next_to_atoms(build):
         np.testing.assert_allclose((z - location) * law.cauchy(z), weight, rtol=1e-3)
 
 
-@pytest.mark.xfail(reason="a tree's solver comes down to within 1e-9 of the axis only where it is not next to a pole")
 def test_next_to_an_atom_beside_zero():
     law = tree("atoms")
     z = 1 + np.array([1e-6j, 1e-9j, 1e-12j])
