@@ -62,7 +62,8 @@ class Arcs:
         self._place = np.cumsum(self._soft) - 1
         self._reach = self._reach.astype(self._real)
         self._origin = self._origins(leaf)
-        self.top = max(abs(end) for interval in self.intervals for end in interval)
+        self._ends = np.array([end for interval in self.intervals for end in interval])
+        self.top = float(np.abs(self._ends).max())
         self.worst_step, self.margin = 0.0, math.inf
 
     def _origins(self, leaf: Leaf) -> Origin:
@@ -182,8 +183,7 @@ class Arcs:
         height = np.maximum(30 * self.top, np.abs(z)).astype(z.real.dtype)
         above = z.real + 1j * height
         unknown, jet, good = self._newton(above, (above - offset) / slope)
-        ends = np.array([end for interval in self.intervals for end in interval])
-        beside = np.abs(z.real.astype(np.float64)[:, None] - ends).min(axis=1)
+        beside = np.abs(z.real.astype(np.float64)[:, None] - self._ends).min(axis=1)
         factor = np.full(z.size, 0.25)
         final = np.zeros(z.size, dtype=bool)
         active = np.flatnonzero(good)
@@ -221,9 +221,8 @@ class Arcs:
     def cauchy(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
         """G and dG/dz at finite points with Im z >= 0 off the spectrum."""
         g, slope = np.empty_like(z), np.empty_like(z)
-        edges = np.array([end for interval in self.intervals for end in interval])
-        place = np.searchsorted(edges, z.real)
-        padded = np.concatenate([[-np.inf], edges, [np.inf]])
+        place = np.searchsorted(self._ends, z.real)
+        padded = np.concatenate([[-np.inf], self._ends, [np.inf]])
         distance = np.minimum(z.real - padded[place], padded[place + 1] - z.real)
         # a hair above the axis and off the support G is linear in Im z
         close = (place % 2 == 0) & (z.imag <= _CLOSE * distance)
@@ -239,8 +238,7 @@ class Arcs:
     def _on_axis(self, points: Array) -> Jet:
         """At real points off the support, from the run that holds them."""
         x = points.astype(np.longdouble)
-        edges = np.array([end for interval in self.intervals for end in interval])
-        run = (np.searchsorted(edges, points) + 1) // 2
+        run = (np.searchsorted(self._ends, points) + 1) // 2
         unknown = np.empty(x.size, dtype=np.longdouble)
         for number in np.unique(run):
             part = run == number

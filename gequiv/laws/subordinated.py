@@ -76,21 +76,25 @@ class CurveLaw(StoredLaw):
         return self._tree
 
     def _store(self) -> EdgeAdaptedDensity:
+        """The stored density at the finest of the tolerances at which it settles."""
         arcs = self._arcs
-        for tolerance in [level for level in _TOLERANCES if level >= arcs.finest]:
+
+        def build(tolerance: float) -> EdgeAdaptedDensity:
+            return EdgeAdaptedDensity(
+                arcs.intervals,
+                arcs.exponents,
+                arcs,
+                tolerance=tolerance,
+                residues=arcs.residues,
+                powers=arcs.powers,
+            )
+
+        for tolerance in [level for level in _TOLERANCES[:-1] if level >= arcs.finest]:
             try:
-                return EdgeAdaptedDensity(
-                    arcs.intervals,
-                    arcs.exponents,
-                    arcs,
-                    tolerance=tolerance,
-                    residues=arcs.residues,
-                    powers=arcs.powers,
-                )
+                return build(tolerance)
             except CertificationError:
-                if tolerance == _TOLERANCES[-1]:
-                    raise
-        raise AssertionError
+                continue
+        return build(_TOLERANCES[-1])
 
     def _certify(self) -> Certificate:
         mass = self._density.total_mass + sum(weight for _, weight in self._point_masses)

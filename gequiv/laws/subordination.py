@@ -418,13 +418,22 @@ class AddFree(Node):
         self.increment = increment
         self._poles = np.array(increment.poles, dtype=np.longdouble)
         self._weights = np.array(increment.weights, dtype=np.longdouble)
+        # m + c g/(1 - a g) = (m - c/a) + (c/a)/(1 - a g): without cancellation where g is large
+        jumping = self._poles != 0
+        self._jumps = np.where(jumping, self._weights / np.where(jumping, self._poles, 1), 0)
+        self._flat = np.where(jumping, 0, self._weights)
+        self._base = np.longdouble(increment.mean) - self._jumps.sum()
+        if abs(self._base) <= 4 * _NOTHING * np.abs(self._jumps).sum():
+            self._base = np.longdouble(0)
 
     def _combine(self, jets: list[Jet], visit: Visit) -> Jet:
         (jet,) = jets
         real = jet.z.real.dtype
         inverse = 1 / (1 - jet.g[:, None] * self._poles.astype(real))
         terms = inverse * self._weights.astype(real)
-        shift = jet.g * terms.sum(axis=1) + real.type(self.increment.mean)
+        shift = (inverse * self._jumps.astype(real)).sum(axis=1) + real.type(self._base)
+        if self._flat.any():
+            shift = shift + jet.g * real.type(self._flat.sum())
         slope = (terms * inverse).sum(axis=1)
         return Jet(jet.z + shift, jet.g, jet.dz + slope[:, None] * jet.dg, jet.dg)
 
