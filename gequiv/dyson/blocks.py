@@ -36,6 +36,7 @@ import numpy as np
 from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError, ParameterError
+from gequiv.laws._batched import solve_each
 from gequiv.laws.equation import SpectralEquation
 
 _ENTRIES = 400_000  # complex numbers of the largest array of a batch
@@ -412,14 +413,4 @@ def _solve(matrices: ComplexArray, right: ComplexArray, state: ComplexArray) -> 
     unit = np.abs(state)
     unit += 1e-12 * unit.max(axis=1, keepdims=True) + 1e-300
     matrices = matrices * (unit[:, None, :] / unit[:, :, None])
-    right = right / unit
-    try:
-        return np.asarray(unit * np.linalg.solve(matrices, right[:, :, None])[:, :, 0])
-    except np.linalg.LinAlgError:
-        found = np.full_like(right, complex(np.nan, np.nan))
-        for k in range(len(right)):
-            try:
-                found[k] = np.linalg.solve(matrices[k], right[k])
-            except np.linalg.LinAlgError:
-                continue
-        return found
+    return unit * solve_each(matrices, right / unit)

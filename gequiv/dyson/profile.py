@@ -50,6 +50,7 @@ from gequiv import _checks
 from gequiv._checks import Array, ComplexArray
 from gequiv.dyson.continuation import RESIDUAL, STEP, STRICT, Continuation, Status
 from gequiv.errors import ParameterError
+from gequiv.laws._batched import solve_each
 
 _FAR = 1e6  # from here on the solution next to the asymptotic one is the only one there
 _RANK = 1e-14  # singular values of a core below it, relative to the largest, are rounding
@@ -319,7 +320,7 @@ class ProfileEquation(Continuation):
         for part in self._parts(z.size):
             equal, jacobian = self._linearise(z[part], state[part])
             residual[part] = 1 - equal
-            change[part] = _solve(jacobian, residual[part])
+            change[part] = solve_each(jacobian, residual[part])
         return residual, change
 
     def _residual(self, z: ComplexArray, state: ComplexArray) -> tuple[Array, Array]:
@@ -333,7 +334,7 @@ class ProfileEquation(Continuation):
             right = np.zeros_like(state[part])
             cut = self.rows.size
             right[:, :cut] = -state[part][:, :cut] * z[part][:, None]
-            slope[part] = _solve(jacobian, right)
+            slope[part] = solve_each(jacobian, right)
         return slope
 
     def _bordered(self, x: float, state: Array, pivot: int, *, newton: bool = False) -> Array:
@@ -511,20 +512,6 @@ def solve(
     True
     """
     return ProfileEquation(rows, columns, components, noise).solve(z, on_failure=on_failure)
-
-
-def _solve(matrices: ComplexArray, right: ComplexArray) -> ComplexArray:
-    """Solutions of a batch of linear systems; NaN where one of the batch is singular or not finite."""
-    try:
-        return np.asarray(np.linalg.solve(matrices, right[:, :, None])[:, :, 0], dtype=np.complex128)
-    except np.linalg.LinAlgError:
-        found = np.full_like(right, complex(np.nan, np.nan))
-        for k in range(len(right)):
-            try:
-                found[k] = np.linalg.solve(matrices[k], right[k])
-            except np.linalg.LinAlgError:
-                continue
-    return found
 
 
 def _finite(name: str, value: Any, dimensions: int) -> Array:

@@ -333,12 +333,14 @@ class Line:
         value_a, value_b = least(a), least(b)
         eps, inside = np.finfo(a.dtype).eps, np.sign(a)
         kept = np.zeros(a.size, dtype=int)
-        for iteration in range(_STEPS):
+        slow = np.zeros(a.size, dtype=bool)
+        for _ in range(_STEPS):
             with np.errstate(all="ignore"):
                 t = a + (b - a) * (value_a / (value_a - value_b))
             middle = 0.5 * (a + b)
-            t = np.where(np.isfinite(t) & (iteration % 4 != 3), t, middle)
-            value = least(t)
+            # where conditions vanish together secants creep: halve the bracket after a step that did not
+            t = np.where(np.isfinite(t) & ~slow, t, middle)
+            value, width = least(t), np.abs(b - a)
             good = value > 0
             # Illinois: halve the value of an end that stays twice
             kept = np.where(good, np.maximum(kept, 0) + 1, np.minimum(kept, 0) - 1)
@@ -346,6 +348,7 @@ class Line:
             value_a = np.where(~good & (kept < -1), 0.5 * value_a, value_a)
             a, value_a = np.where(good, t, a), np.where(good, value, value_a)
             b, value_b = np.where(good, b, t), np.where(good, value_b, value)
+            slow = ~slow & (np.abs(b - a) > 0.5 * width)
             if (np.abs(b - a) <= 4 * eps * np.maximum(np.abs(a), self._shortest)).all():
                 break
         # an edge at 0, but for rounding; at 0 itself factors of the curve vanish

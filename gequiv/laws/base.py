@@ -6,6 +6,7 @@ import abc
 import importlib
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -369,6 +370,14 @@ def finite_real(name: str, value: Any) -> float:
     if not _is_number(value) or not math.isfinite(value):
         raise ParameterError(f"{name} must be a finite real number; got {value!r}")
     return float(value)
+
+
+def mirrored(
+    transform: Callable[[ComplexArray], tuple[ComplexArray, ...]], z: ComplexArray
+) -> tuple[ComplexArray, ...]:
+    """Functions with f(conj z) = conj f(z) at any z, from their values at Im z >= 0."""
+    below = z.imag < 0
+    return tuple(np.where(below, value.conj(), value) for value in transform(np.where(below, z.conj(), z)))
 
 
 def moment_order(k: Any) -> int:

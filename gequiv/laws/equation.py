@@ -24,12 +24,11 @@ import numpy as np
 
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError, ParameterError
-from gequiv.laws._beyond import Series
+from gequiv.laws._beyond import Series, SeriesLaw
 from gequiv.laws._edge_adapted import EdgeAdaptedDensity
 from gequiv.laws._equation_solver import Solver, Status
 from gequiv.laws._equation_support import ADVICE, EquationNodes, EquationSupport, MissedGapError
 from gequiv.laws.base import Certificate
-from gequiv.laws.stored import StoredLaw
 
 MASS_LIMIT = 1e-9
 _TOLERANCES = (1e-13, 1e-12, 1e-11, 1e-10, 1e-9)
@@ -98,7 +97,7 @@ class SpectralEquation(abc.ABC):
         return np.asarray(total / (4 * h))
 
 
-class EquationLaw(StoredLaw):
+class EquationLaw(SeriesLaw):
     r"""The law whose Cauchy transform solves a `SpectralEquation`.
 
     The density is stored in edge-adapted Chebyshev panels whose nodes solve the equation; moments are
@@ -214,26 +213,6 @@ class EquationLaw(StoredLaw):
 
     def __repr__(self) -> str:
         return self._name if self._name is not None else f"EquationLaw({self.equation!r})"
-
-    def atoms(self) -> list[tuple[float, float]]:
-        """The point masses as (location, weight), ascending, as the equation has them."""
-        return list(self._points)
-
-    # the stored mass misses 1 by rounding: not at the right edge, where it would be visible in quantiles
-
-    def _cdf(self, x: Array) -> Array:
-        return np.where(x >= self._hull[1], 1.0, super()._cdf(x))
-
-    def _ppf(self, q: Array) -> Array:
-        return np.where(q >= 1, self._hull[1], super()._ppf(q))
-
-    def _cauchy(self, z: ComplexArray) -> ComplexArray:
-        return self._cauchy_and_slope(z)[0]
-
-    def _cauchy_and_slope(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-        below = z.imag < 0
-        value, slope = self._series(np.where(below, z.conj(), z))
-        return np.where(below, value.conj(), value), np.where(below, slope.conj(), slope)
 
     @cached_property
     def _series(self) -> Series:

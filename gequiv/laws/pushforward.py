@@ -14,7 +14,7 @@ from numpy.polynomial import legendre
 
 from gequiv._checks import Array, ComplexArray
 from gequiv.errors import CertificationError, ParameterError
-from gequiv.laws.base import Law, finite_moment, moment_order
+from gequiv.laws.base import Law, finite_moment, mirrored, moment_order
 from gequiv.laws.semicircle import solve_increasing
 
 _ORDER = 20  # nodes of a panel
@@ -278,10 +278,7 @@ class SymmetricRoot(_Image):
 
     def _direct_and_slope(self, z: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
         w = self._pull_back(z)
-        below = w.imag < 0
-        g, slope = (
-            np.where(below, part.conj(), part) for part in self.squares._cauchy_and_slope(np.where(below, w.conj(), w))
-        )
+        g, slope = mirrored(self.squares._cauchy_and_slope, w)
         with np.errstate(all="ignore"):
             far = ~np.isfinite(w)
             return np.where(far, 1 / z, z * g), np.where(far, -1 / z / z, g + 2 * w * slope)

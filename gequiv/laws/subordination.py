@@ -45,7 +45,7 @@ from numpy.polynomial import legendre
 
 from gequiv._checks import Array
 from gequiv.errors import ParameterError
-from gequiv.laws.base import Law
+from gequiv.laws.base import Law, mirrored, rotated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -246,7 +246,7 @@ class Leaf(Node):
         if self._rational:
             g, slope = self._poles(point)
         else:
-            g, slope = self._transform(point.astype(np.complex128))
+            g, slope = mirrored(self.law._cauchy_and_slope, point.astype(np.complex128))
         return Jet(point, g.astype(point.dtype), np.ones_like(unknowns), slope.astype(point.dtype)[:, None])
 
     def _from_origin(self, unknowns: Any, origin: Origin) -> Jet:
@@ -271,14 +271,6 @@ class Leaf(Node):
             rise_g = -rise * over
         origin.done = 1
         return Jet(point, g, np.ones_like(unknowns), slope[:, None], rise, rise_g)
-
-    def _transform(self, point: Any) -> tuple[Any, Any]:
-        below = point.imag < 0
-        if not below.any():
-            return self.law._cauchy_and_slope(point)
-        found = self.law._cauchy_and_slope(np.where(below, point.conj(), point))
-        g, slope = (np.where(below, part.conj(), part) for part in found)
-        return g, slope
 
     def distances(self, point: Any) -> Any:
         """(m, atoms) from the atoms to the points, for an atomic law; else None."""
@@ -977,8 +969,6 @@ def _root(matrix: Any) -> Any:
 
 
 def _turned(matrix: Any, rng: np.random.Generator) -> Any:
-    from gequiv.laws.base import rotated
-
     return rotated(np.linalg.eigvalsh(matrix), rng)
 
 
