@@ -44,6 +44,7 @@ def derive() -> Derivation:
     _lindeberg(doc, gamma, big_l, beta, x)
     _levels(doc, big_l)
     _freezing(doc, gamma)
+    _frozen(doc, gamma)
     _compare(doc, beta, moment.subs(k, 4))
     return doc
 
@@ -152,10 +153,86 @@ def _freezing(doc: Derivation, gamma: sp.Symbol) -> None:
     )
 
 
+def _frozen(doc: Derivation, gamma: sp.Symbol) -> None:
+    m, t, x, p = sp.symbols("m t x p", positive=True)
+    doc.text(
+        r"How much of a frozen sum the few entries carry. $f^p$ is an entry at $p\beta$ in the place of $\beta$: "
+        r"one calculation serves row sums and energies: $\gamma$ becomes $p^2\gamma$. Near the largest entry, "
+        r"$g = \sqrt{2L} + y/\sqrt{2L}$, the density of $y$ is that of $g$ over $\sqrt{2L}$. With $n = e^L$ entries:"
+    )
+    big_l, y = sp.Symbol("L", positive=True), sp.Symbol("y", real=True)
+    root = sp.sqrt(2 * big_l)
+    density = sp.exp(big_l) * sp.exp(-((root + y / root) ** 2) / 2) / (sp.sqrt(2 * sp.pi) * root)
+    scale = sp.exp(-y) / sp.sqrt(4 * sp.pi * big_l)
+    doc.equation(density, scale * sp.exp(-(y**2) / (4 * big_l)), how=_exponent)
+    doc.limit(
+        density / scale,
+        big_l,
+        sp.oo,
+        1,
+        "intensity $e^{-y}$ up to a factor that shifts all $y$ and drops out of shares",
+    )
+    doc.text(
+        r"In the limit the entries near the top are a Poisson process of intensity $e^{-y}$, with weights $x = "
+        r"e^{p\beta y/\sqrt{2L}}$. Put $m = \sqrt{2L}/(p\beta) = \sqrt{2/(p^2\gamma)}$; $y = m\log x$, and $x$ has "
+        r"intensity"
+    )
+    intensity = sp.exp(-m * sp.log(x)) * sp.diff(m * sp.log(x), x)
+    doc.equation(intensity, m * x ** (-m - 1))
+    doc.text(
+        r"Its sum is finite for $m < 1$ only. With $1/W^2 = \int_0^\infty t e^{-tW} dt$ and the formulas of "
+        r"Campbell and Mecke, $E\sum_j w_j^2/(\sum_j w_j)^2 = \int_0^\infty t\, I(t)\, e^{-J(t)} dt$. By parts, with "
+        r"$k = 1 - m > 0$:"
+    )
+    k = sp.Symbol("k", positive=True)
+    # J is the integral of (1 - e^{-tx}) m x^{-m-1}; by parts that of t e^{-tx} x^{-m}
+    parts = sp.diff(-(1 - sp.exp(-t * x)) * x**-m, x)
+    doc.equation(
+        parts,
+        (1 - sp.exp(-t * x)) * m * x ** (-m - 1) - t * sp.exp(-t * x) * x**-m,
+        "a total derivative of what vanishes at both ends",
+    )
+    mass = sp.gamma(k) * t ** (1 - k)
+    doc.equation(sp.Integral(t * sp.exp(-t * x) * x ** (k - 1), (x, 0, sp.oo)), mass, "$J(t)$")
+    square = (1 - k) * sp.gamma(k + 1) * t ** (-k - 1)
+    doc.equation(sp.Integral((1 - k) * x**k * sp.exp(-t * x), (x, 0, sp.oo)), square, "$I(t)$")
+    doc.text(
+        r"With $v = J(t)$ in the place of $t$, $dv = (1-k)\Gamma(k) t^{-k} dt$, the integrand is a multiple "
+        r"of $e^{-v}$:"
+    )
+    doc.equation(t * square / sp.diff(mass, t), k, how="gamma")
+    doc.equation(sp.Integral(k * sp.exp(-x), (x, 0, sp.oo)), k, "participation of a frozen sum, $1 - m$")
+    frozen = 1 - sp.sqrt(2 / (p**2 * gamma))
+    doc.equation(frozen.subs(gamma, 2 / p**2), 0, r"it grows from 0 at $p^2\gamma = 2$")
+    for power, value in ((1, sp.Integer(2)), (2, sp.Rational(1, 2))):
+        doc.equation(sp.solve(sp.Eq(p**2 * gamma, 2).subs(p, power), gamma)[0], value, rf"$\gamma$ at $p = {power}$")
+    doc.text(
+        r"Proved: the exact formulas for the Poisson process. That shares of the random energy model converge to its "
+        r"is a theorem (Bovier, Kurkova, Löwe 2002), not proved here."
+    )
+    doc.text(
+        r"The signal $\beta S$ has the share $\beta^2/(e^{\beta^2} - 1)$ of the energy of a row, with "
+        r"$\beta^2 = \gamma L$"
+    )
+    share = gamma * big_l / (sp.exp(gamma * big_l) - 1)
+    doc.limit(
+        share.subs(gamma, sp.Rational(1, 10)),
+        big_l,
+        sp.oo,
+        0,
+        r"it vanishes, here $\gamma = 1/10$, as for every $\gamma > 0$",
+    )
+    doc.text(
+        r"so that below $\gamma = 1/2$ the limit law itself tends to Marchenko-Pastur's of variance $e^{\beta^2} - 1$."
+    )
+
+
 def _compare(doc: Derivation, beta: sp.Symbol, fourth: sp.Expr) -> None:
+    import math
+
     import numpy as np
 
-    from gequiv.attention import Attention, LinearModel
+    from gequiv.attention import Attention, LinearModel, freezing
 
     for value in (sp.Rational(1, 2), sp.Rational(3, 2), sp.Integer(2)):
         model = LinearModel(float(value))
@@ -168,6 +245,24 @@ def _compare(doc: Derivation, beta: sp.Symbol, fourth: sp.Expr) -> None:
         r"$E f^4/n$ at $n = 2000$, $\beta = 3/2$, rounded down",
         sp.floor(fourth.subs(beta, sp.Rational(3, 2)) / 2000),
         364,
+    )
+    for power, value in ((1, sp.Integer(8)), (2, sp.Integer(2))):
+        doc.check(
+            rf"frozen participation at $p = {power}$, $\gamma = {value}$, $m = 1/2$, of gequiv's limit",
+            1 - sp.sqrt(sp.Integer(2) / (power**2 * value)),
+            freezing.participation_limit(float(value), power),
+        )
+        doc.check(
+            r"and at $n = 10^{12}$, where the distance from the limit is of order $\log L/L$",
+            1 - sp.sqrt(sp.Integer(2) / (power**2 * value)),
+            freezing.participation(10**12, math.sqrt(float(value) * math.log(1e12)), power),
+            0.1,
+        )
+    doc.check(
+        r"participation $e^{\beta^2}/n$ below the threshold, up to its next order $1/n$, at $n = 10^{12}$, $\beta = 1$",
+        sp.E / sp.Integer(10) ** 12,
+        freezing.participation(10**12, 1.0),
+        1e-11,
     )
     rng = np.random.default_rng(9)
     head = Attention(1000, 500, 0.5)

@@ -17,3 +17,11 @@ class CertificationError(GequivError, ArithmeticError):
 
 class InputFileError(GequivError, OSError):
     """A file that was asked for could not be read or written."""
+
+
+class StorageError(InputFileError):
+    """A result could not be kept, on a full disk for example; what was kept before is unharmed."""
+
+
+class ExecutionError(GequivError, RuntimeError):
+    """Draws could not be carried out: worker processes died, or the scheduler of a cluster was lost."""

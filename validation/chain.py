@@ -54,7 +54,8 @@ def draw(head: Attention, rng: np.random.Generator) -> list[np.ndarray]:
     frozen = np.exp(beta * scores - beta**2 / 2) - 1
     decoupled = beta * scores + np.exp(beta * gauss - beta**2 / 2) - 1 - beta * gauss
     linear = beta * scores + math.sqrt(model.noise_variance) * rng.standard_normal(scores.shape)
-    attention = ensemble.centred(ensemble.softmax_rows(scores, beta))
+    ensemble.softmax_rows(scores, beta)
+    attention = ensemble.centred(scores)
     matrices = (attention, frozen / math.sqrt(n), decoupled / math.sqrt(n), linear / math.sqrt(n))
     return [ensemble.squared_singular_values(matrix) for matrix in matrices]
 

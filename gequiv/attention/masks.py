@@ -218,7 +218,7 @@ class Visibility:
         if self._name == "block":
             same: Booleans = position // self._size == key // self._size
             return same
-        low, high = self._reach()
+        low, high = self.reach()
         relative = position - key
         seen: Booleans = (low <= relative) & (relative <= high)
         return seen
@@ -307,7 +307,7 @@ class Visibility:
         step = max(1, _BLOCK // self.keys)
         return ((start, min(start + step, rows)) for start in range(0, rows, step))
 
-    def _reach(self) -> tuple[int, int]:
+    def reach(self) -> tuple[int, int]:
         """Smallest and largest position minus key that may be visible."""
         low, high = 1 - self.tokens, self.keys - 1
         if self._name == "causal":
@@ -322,7 +322,7 @@ class Visibility:
         """A view of which row tokens - 1 - i is the bias of row i; zero where the mask never lets a key be seen."""
         relative = np.arange(self.keys - 1, -self.tokens, -1)
         values = np.zeros(relative.shape)
-        low, high = self._reach()
+        low, high = self.reach()
         reached = (low <= relative) & (relative <= high)
         values[reached] = (
             -bias * abs(relative[reached]) if isinstance(bias, float) else _called(bias, relative[reached])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from gequiv import _checks
 from gequiv._checks import Array
+from gequiv.attention.entries import normalised_entries
 from gequiv.attention.linear_model import LinearModel
 from gequiv.attention.masks import Visibility, normalised_bias, normalised_mask
 from gequiv.attention.score import ScoreLinearModel, score_linear_model
@@ -50,6 +51,10 @@ class Attention:
     bias : b, added to β S before the softmax: None; an ALiBi slope above 0, b_ij = -slope |i' - j|; a function of an
         array of integers i' - j, those that the mask allows; or an array (tokens, keys). Only without a score function.
     weights : given weights in place of random ones; see `from_weights`, which makes such heads.
+    token_entries, weight_entries : what the entries of X and of the weights are drawn from in place of N(0,1), scaled
+        alike: "gaussian", "rademacher", "uniform" or "student:NU" with NU above 2. Entries of tokens need a width;
+        without one, tokens are one-hot where weights are not Gaussian, so that Q and K have such entries. Draws alone
+        depend on them: the laws are those of Gaussian entries, and whether they are universal is seen by simulation.
 
     Functions compare by identity, arrays by content.
 
@@ -72,6 +77,8 @@ class Attention:
     mask: Any = None
     bias: Any = None
     weights: HeadWeights | None = None
+    token_entries: str = "gaussian"
+    weight_entries: str = "gaussian"
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -88,6 +95,17 @@ class Attention:
             put("covariance", covariance_eigenvalues(self.covariance, self.width))
         if self.weights is not None:
             refuse_conflicts(self, self.weights)
+        for name in ("token_entries", "weight_entries"):
+            put(name, normalised_entries(name, getattr(self, name)))
+            if self.weights is not None and getattr(self, name) != "gaussian":
+                raise ParameterError(
+                    f'{name} must be "gaussian" with given weights, on Gaussian tokens; got {getattr(self, name)!r}'
+                )
+        if self.token_entries != "gaussian" and self.width is None:
+            raise ParameterError(
+                f'token_entries must be "gaussian" without a width, by which tokens are orthonormal; got '
+                f"{self.token_entries!r}"
+            )
         if self.score is not None:
             self.linear_model()  # refuses what has none
         put("mask", normalised_mask(self.mask, self.tokens, self.columns))
@@ -285,32 +303,45 @@ class Attention:
 
         return ensemble.draw_attention(self, _checks.generator(rng))
 
-    def spectrum(self, rng: Any, centered: bool = True) -> Array:
+    def spectrum(
+        self,
+        rng: Any,
+        centered: bool = True,
+        *,
+        method: Literal["gram", "svd"] | None = None,
+        dtype: Literal["float64", "float32"] = "float64",
+        device: Any = None,
+    ) -> Array:
         """Ascending squared singular values of √keys (A - Ā) of one draw, `tokens` of them; Ā is `mean_attention`.
 
-        Without mask and bias they are the eigenvalues of a Gram matrix: absolute errors are about 1e-15 of the largest.
-        With either they are the squares of singular values, whose absolute errors are about 1e-15 of the largest: the
-        squares, which reach far below 1e-16 of the largest under a causal mask, have digits down to 1e-30 of it. Where
-        there are more tokens than keys, the surplus values are exact zeros.
+        Where there are more tokens than keys, the surplus values are exact zeros.
 
         Parameters
         ----------
         rng : as `sample`.
         centered : False for those of √keys A itself, of which the largest is near keys without a mask.
+        method : "gram", eigenvalues of the smaller Gram matrix: absolute errors are about 1e-15 of the largest. "svd",
+            squares of singular values, two to three times as slow: singular values have absolute errors of about 1e-15
+            of the largest, so that their squares, which reach far below 1e-16 of the largest under a causal mask,
+            have digits down to 1e-30 of it. None: "gram" without mask and bias, "svd" with either.
+        dtype : "float64"; or "float32", which halves memory and about halves time: absolute errors are then within 1e-6
+            of the largest by "gram", and of singular values by "svd".
+        device : None for numpy; a device of torch, such as "cuda" or "cpu", on which all but the drawing of queries and
+            keys is done (needs the extra: pip install 'gequiv[torch]').
+
+        Memory: two matrices of tokens × keys at the peak, 16 tokens·keys bytes (half with float32), by "gram" with
+        tokens ≤ keys; 0.27 GB at 4096 tokens, 1.1 GB at 8192. See `gequiv.simulation.spectral_cdf` for more tokens.
 
         Raises
         ------
-        ParameterError, CertificationError : as `sample`.
+        ParameterError : as `sample`; method, dtype or device is unknown or not to be had.
+        CertificationError : as `sample`.
         """
         from gequiv.attention import ensemble
 
-        matrix = self.sample(rng)
-        visibility = self.visibility
-        if centered:
-            ensemble.centred(matrix, visibility)
-        else:
-            matrix *= np.sqrt(self.columns)
-        return ensemble.squared_singular_values(matrix, "gram" if visibility is None else "svd")
+        return ensemble.draw_spectrum(
+            self, _checks.generator(rng), centered=centered, method=method, dtype=dtype, device=device
+        )
 
 
 def refuse_conflicts(head: Attention, weights: HeadWeights) -> None:

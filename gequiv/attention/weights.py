@@ -111,17 +111,19 @@ class HeadWeights:
         """d_k."""
         return int(self.W_Q.shape[1])
 
-    def draw_scores(self, tokens: int, keys: int, rng: np.random.Generator) -> Array:
-        """Scores of freshly drawn tokens, shape (tokens, keys), without the constant of each row, divided by β.
+    def draw_factors(self, tokens: int, keys: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """L (tokens, d_k) and R (keys, d_k) of freshly drawn tokens: L Rᵀ are their scores over β.
 
-        Queries and keys share their tokens if tokens = keys. Entries have variance 1 + column_bias_variance/β².
+        The scores are without the constant of each row, of variance 1 + column_bias_variance/β². Queries and keys share
+        their tokens if tokens = keys.
         """
         own = rng.standard_normal((tokens, self.width))
         others = own if keys == tokens else rng.standard_normal((keys, self.width))
-        scores: Array = (own @ self.query_factor + self.query_mean) @ (others @ self.key_factor).T
         assert self.scale is not None
-        scores *= self.scale / self.beta
-        return scores
+        left = own @ self.query_factor
+        left += self.query_mean
+        left *= self.scale / self.beta
+        return left, others @ self.key_factor
 
     def _content(self) -> tuple[Any, ...]:
         return (self.W_Q, self.W_K, self.covariance, self.mean, self.b_Q, self.b_K, self.scale)

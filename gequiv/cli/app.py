@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gequiv.cli.campaign import app as campaign_app
 from gequiv.cli.derive import derive
 from gequiv.cli.errors import OneLineErrors
 from gequiv.cli.options import (
@@ -60,6 +61,7 @@ def gequiv(
     [bold]gequiv validate[/bold] draws attention matrices and says whether the law holds.
     [bold]gequiv predict[/bold] prints the law.
     [bold]gequiv derive[/bold] derives it, step by step.
+    [bold]gequiv campaign[/bold] runs thousands of draws and reports on them.
 
     Exit codes: 0 done; 1 the verdict failed, or needs more draws; 2 bad
     input; 3 a law could not be certified; 130 interrupted.
@@ -215,5 +217,6 @@ def validate(
 
 
 app.command()(derive)
+app.add_typer(campaign_app, name="campaign")
 
 __all__: list[Any] = ["app"]

@@ -21,7 +21,7 @@ from gequiv.cli.options import Format
 from gequiv.errors import CertificationError, ParameterError
 from gequiv.plotting.grid import support_grid
 from gequiv.simulation.choice import choose_law, expected_outliers
-from gequiv.simulation.description import mask_text
+from gequiv.simulation.description import describe, mask_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -228,7 +228,7 @@ def run(
     if plot is not None:
         from gequiv.plotting import density_figure, save_figure
 
-        axes = density_figure(prediction.law, title=report.describe(head), variable="s" if singular_values else "x")
+        axes = density_figure(prediction.law, title=describe(head), variable="s" if singular_values else "x")
         save_figure(axes, plot)
 
 
@@ -303,7 +303,7 @@ def tables(prediction: Prediction) -> list[RenderableType]:
     facts = Table(
         box=box.SIMPLE_HEAD,
         show_header=False,
-        title=f"{prediction.title}\n{report.describe(prediction.head)}",
+        title=f"{prediction.title}\n{describe(prediction.head)}",
         title_justify="left",
         title_style="bold",
     )

@@ -9,30 +9,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gequiv.cli.errors import quiet_pipe
-from gequiv.simulation.description import bias_text, mask_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from gequiv.attention import Attention
-
-
-def describe(head: Attention) -> str:
-    """The head in one line."""
-    parts = [f"{head.tokens} tokens"]
-    if head.columns != head.tokens:
-        parts.append(f"{head.columns} keys")
-    parts.append(f"head width {head.head_dim}")
-    if head.width is not None:
-        parts.append(f"Gaussian tokens of width {head.width}")
-    if head.covariance is not None:
-        parts.append(f"{len(head.covariance)} covariance eigenvalue{'s' * (len(head.covariance) > 1)}")
-    parts.append(f"β = {head.beta:g}")
-    if head.mask is not None:
-        parts.append(f"mask {mask_text(head)}")
-    if head.bias is not None:
-        parts.append(str(bias_text(head)))
-    return ", ".join(parts)
 
 
 def matrix(head: Attention) -> str:

@@ -10,7 +10,7 @@ from gequiv._version import __version__
 from gequiv.cli import files, report
 from gequiv.cli.errors import Stopped
 from gequiv.errors import ParameterError
-from gequiv.simulation.description import mask_text
+from gequiv.simulation.description import describe, mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def table(result: Validation, seed: int) -> Table:
     shape = f"{draws} draw{'s' * (draws != 1)} of {head.tokens} × {head.columns}, seed {seed}"
     grid = Table(
         box=box.SIMPLE_HEAD,
-        title=f"Squared singular values of {report.matrix(head)}\n{report.describe(head)}; {shape}",
+        title=f"Squared singular values of {report.matrix(head)}\n{describe(head)}; {shape}",
         title_justify="left",
         title_style="bold",
     )
@@ -199,7 +199,7 @@ def _draw(result: Validation, path: Path, limit: Law | None) -> None:
         list(result.spectra),
         reference=marchenko_pastur(head),
         theorem=limit,
-        title=report.describe(head),
+        title=describe(head),
         draws_label=f"{draws} attention matri{'ces' if draws > 1 else 'x'}, {head.tokens} × {head.columns}",
         law_label=f"{_NAMES[result.law_kind]} (KS {number(result.comparison.ks_mean, 2)})",
         theorem_label="" if result.limit is None else f"limit law (KS {number(result.limit.ks_mean, 2)})",

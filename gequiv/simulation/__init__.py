@@ -3,17 +3,22 @@
 from gequiv.simulation.choice import LawChoice, choose_law
 from gequiv.simulation.comparison import Comparison, Moment, compare, ks_between, laws_distance
 from gequiv.simulation.experiment import Outliers, Validation, ValidationInterrupted, validate
+from gequiv.simulation.lanczos import SpectralEstimate, spectral_cdf, spectral_estimate, top_singular_values
 
 __all__ = [
     "Comparison",
     "LawChoice",
     "Moment",
     "Outliers",
+    "SpectralEstimate",
     "Validation",
     "ValidationInterrupted",
     "choose_law",
     "compare",
     "ks_between",
     "laws_distance",
+    "spectral_cdf",
+    "spectral_estimate",
+    "top_singular_values",
     "validate",
 ]

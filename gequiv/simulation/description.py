@@ -9,6 +9,24 @@ import numpy as np
 from gequiv.attention.parameters import Attention
 
 
+def describe(head: Attention) -> str:
+    """The head in one line."""
+    parts = [f"{head.tokens} tokens"]
+    if head.columns != head.tokens:
+        parts.append(f"{head.columns} keys")
+    parts.append(f"head width {head.head_dim}")
+    if head.width is not None:
+        parts.append(f"Gaussian tokens of width {head.width}")
+    if head.covariance is not None:
+        parts.append(f"{len(head.covariance)} covariance eigenvalue{'s' * (len(head.covariance) > 1)}")
+    parts.append(f"β = {head.beta:g}")
+    if head.mask is not None:
+        parts.append(f"mask {mask_text(head)}")
+    if head.bias is not None:
+        parts.append(str(bias_text(head)))
+    return ", ".join(parts)
+
+
 def mask_text(head: Attention) -> str | None:
     """The mask's name, or what it is."""
     return None if head.mask is None else head.mask if isinstance(head.mask, str) else _object_text(head.mask)

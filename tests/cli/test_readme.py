@@ -76,7 +76,7 @@ def run_example(example):
 
 
 def test_python_examples_run():
-    limit, finite, convolutions, expression = blocks("python")
+    limit, finite, convolutions, expression, large = blocks("python")
     distance, believed = run_example(limit)
     assert distance < 0.02  # the README says about 0.01
     assert believed == pytest.approx(0.23, abs=0.01)
@@ -89,6 +89,8 @@ def test_python_examples_run():
     assert mass_error < 1e-9
     (distance,) = run_example(expression)
     assert distance < 0.01
+    (distance,) = run_example(large)
+    assert distance < 0.01  # the README says about 0.003
 
 
 def test_there_are_examples():
@@ -96,7 +98,34 @@ def test_there_are_examples():
     assert sum(line.startswith("gequiv ") for line in shell_lines()) >= 4
 
 
-@pytest.mark.parametrize("line", [line for line in shell_lines() if line.startswith("gequiv ")] + help_lines())
+def test_campaign_example_is_understood():
+    from gequiv.simulation.campaign.files import parse_campaign
+
+    (text,) = blocks("toml")
+    campaign = parse_campaign(text)
+    assert len(campaign.models) == 12
+    assert len(campaign.claims) == 1
+
+
+def test_campaign_commands_run(cli, tmp_path, monkeypatch):
+    model = 'name = "tiny"\ntokens = 24\nhead_dim = 12\nbeta = 0.5\ndraws = 2\nlaws = ["marchenko-pastur"]\n'
+    lines = [line for line in shell_lines() if line.startswith("gequiv campaign ")]
+    assert {line.split()[2] for line in lines} >= {"run", "status", "report"}
+    (tmp_path / "validation").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        for word in line.split():
+            if word.endswith(".toml"):
+                assert (ROOT / word).exists()
+                (tmp_path / word).write_text(f"version = 1\n[[models]]\n{model}", encoding="utf-8")
+        outcome = cli(*shlex.split(line.replace("--jobs 2", "--jobs 1"))[1:])
+        assert (outcome.code, outcome.err) == (0, ""), line
+
+
+PLAIN_LINES = [line for line in shell_lines() if re.match("gequiv (?!campaign )", line)]
+
+
+@pytest.mark.parametrize("line", PLAIN_LINES + help_lines())
 def test_every_example_is_understood(cli, monkeypatch, line):
     validated = []
 

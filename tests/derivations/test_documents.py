@@ -60,6 +60,8 @@ PLANTED = [
     ("threshold", "bound = beta + big_l", "bound = beta - big_l"),
     ("profiles-masks", "lam * column_term[j, j]", "column_term[j, j]"),
     ("profiles-masks", "v * bottom - kappa * top", "v * bottom + kappa * top"),
+    ("threshold", "doc.equation(t * square", "doc.equation(square"),
+    ("threshold", "scale * sp.exp(-(y**2)", "scale * sp.exp((y**2)"),
     ("threshold", "-((sp.sqrt(2) - sp.sqrt(gamma)) ** 2)", "-((sp.sqrt(2) + sp.sqrt(gamma)) ** 2)"),
 ]  # fmt: skip
 
