@@ -237,6 +237,23 @@ def squared_singular_values(matrix: Reals, method: Literal["gram", "svd"] = "gra
         return np.concatenate([surplus, singular[::-1] ** 2])
     gram = matrix @ matrix.T if rows <= columns else matrix.T @ matrix
     # the transpose is the same matrix in the order that LAPACK wants: no copy
-    values: Array = eigvalsh(gram.T, overwrite_a=True, check_finite=False).astype(np.float64)
+    if gram.dtype == np.float32:
+        values = _single_eigenvalues(gram.T)
+    else:
+        values = eigvalsh(gram.T, overwrite_a=True, check_finite=False)
     np.maximum(values, 0, out=values)
     return np.concatenate([surplus, values])
+
+
+def _single_eigenvalues(gram: Reals) -> Array:
+    """Ascending eigenvalues of a symmetric float32 matrix, which is overwritten.
+
+    It is brought to tridiagonal form in float32, where nearly all of the time goes; the iteration on it in float64.
+    In float32 (LAPACK's sterf) it would add errors of 1e-5 of the largest, sixty times those of all else.
+    """
+    from scipy.linalg import eigvalsh_tridiagonal, lapack
+
+    work, _ = lapack.ssytrd_lwork(len(gram), lower=1)
+    _, diagonal, beside, _, _ = lapack.ssytrd(gram, lower=1, lwork=int(work), overwrite_a=1)
+    values: Array = eigvalsh_tridiagonal(diagonal.astype(np.float64), beside.astype(np.float64), lapack_driver="sterf")
+    return values

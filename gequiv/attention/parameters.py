@@ -324,8 +324,8 @@ class Attention:
             squares of singular values, two to three times as slow: singular values have absolute errors of about 1e-15
             of the largest, so that their squares, which reach far below 1e-16 of the largest under a causal mask,
             have digits down to 1e-30 of it. None: "gram" without mask and bias, "svd" with either.
-        dtype : "float64"; or "float32", which halves memory and about halves time: absolute errors are then within 1e-6
-            of the largest by "gram", and of singular values by "svd".
+        dtype : "float64"; or "float32", which halves memory and about halves time: absolute errors are then some 1e-6
+            of the largest by "gram", and of singular values within 1e-5 of the largest by "svd" or on a device.
         device : None for numpy; a device of torch, such as "cuda" or "cpu", on which all but the drawing of queries and
             keys is done (needs the extra: pip install 'gequiv[torch]').
 

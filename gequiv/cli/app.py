@@ -64,7 +64,8 @@ def gequiv(
     [bold]gequiv campaign[/bold] runs thousands of draws and reports on them.
 
     Exit codes: 0 done; 1 the verdict failed, or needs more draws; 2 bad
-    input; 3 a law could not be certified; 130 interrupted.
+    input; 3 a law could not be certified; 4 workers were lost; 130
+    interrupted.
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

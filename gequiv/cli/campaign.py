@@ -94,14 +94,13 @@ def run(
 ) -> None:
     """Compute the draws of a campaign file that are not there yet.
 
-    The exit code is 1 if draws failed, 130 after Ctrl-C; what is done by then
-    is kept, and the same command goes on.
+    The exit code is 1 if draws failed, 4 if worker processes or a Dask
+    scheduler were lost, 130 after Ctrl-C; what is done by then is kept, and the
+    same command goes on.
     """
-    from gequiv.simulation.campaign.files import read_campaign
-
     if memory is not None and not 0 < memory < float("inf"):
         raise ParameterError(f"--memory must be a number of GB above 0; got {memory!r}")
-    plan = read_campaign(file)
+    plan = _read(file)
     folder = _folder(file, out)
     if dry_run:
         _print_plan(plan, folder, jobs)
@@ -123,9 +122,7 @@ def status(
             raise ParameterError(f"--out goes with a campaign file; {str(place)!r} is a folder")
         plan, store = _opened(place)
     else:
-        from gequiv.simulation.campaign.files import read_campaign
-
-        plan, store = read_campaign(place), Store(_folder(place, out))
+        plan, store = _read(place), Store(_folder(place, out))
     _print_status(plan, store, as_json=json_)
 
 
@@ -147,7 +144,9 @@ def clean(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing all.")] = False,
 ) -> None:
-    """Remove draws that the campaign file does not ask for, damaged results and left-overs of killed runs."""
+    """Remove what the campaign file does not ask for, damaged results, and left-overs of killed runs."""
+    from gequiv.simulation.campaign.measured import comparison_key
+
     plan, store = _opened(folder)
     if all_:
         if not yes:
@@ -158,7 +157,9 @@ def clean(
             typer.confirm(question, abort=True)
         cleaned = store.remove_all()
     else:
-        cleaned = store.clean(plan)
+        with _status("reading the stored draws"):
+            current = {comparison_key(model, store) for model in plan.models}
+        cleaned = store.clean(plan, comparisons=current)
     _say([_cleaned_text(cleaned)])
 
 
@@ -169,6 +170,27 @@ def _folder(file: Path, out: Path | None) -> Path:
     return out if out is not None else DEFAULT_FOLDER / file.stem
 
 
+def _read(file: Path) -> Campaign:
+    """The campaign of a file.
+
+    Raises
+    ------
+    InputFileError : also for keys of the file, which are no options of the command.
+    """
+    from gequiv.simulation.campaign.files import read_campaign
+
+    with _named(file):
+        return read_campaign(file)
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except ParameterError as error:
+        raise InputFileError(f"{str(file)!r}: {error}") from error
+
+
 def _opened(folder: Path) -> tuple[Campaign, Store]:
     """The campaign that was run in a folder.
 
@@ -177,12 +199,13 @@ def _opened(folder: Path) -> tuple[Campaign, Store]:
     InputFileError : the folder is no campaign's.
     """
     from gequiv.simulation.campaign.files import parse_campaign
-    from gequiv.simulation.campaign.store import Store
+    from gequiv.simulation.campaign.store import CAMPAIGN_FILE, Store
 
     if not folder.is_dir():
         raise InputFileError(f"{str(folder)!r} is not a folder; gequiv campaign run FILE --out DIR makes one")
     store = Store(folder)
-    return parse_campaign(store.source(), folder.resolve().name), store
+    with _named(folder / CAMPAIGN_FILE):
+        return parse_campaign(store.source(), store.name()), store
 
 
 # --------------------------------------------------------------------------- run

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from gequiv.errors import CertificationError, InputFileError, ParameterError
+from gequiv.errors import CertificationError, ExecutionError, InputFileError, ParameterError
 
 BAD_INPUT = 2
 NOT_CERTIFIED = 3
+NO_WORKERS = 4
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -118,9 +119,12 @@ class OneLineErrors(TyperGroup):
         except ParameterError as error:
             complain(in_terms_of_options(str(error)))
             code = BAD_INPUT
-        except InputFileError as error:
+        except InputFileError as error:  # StorageError is one
             complain(str(error))
             code = BAD_INPUT
+        except ExecutionError as error:
+            complain(in_terms_of_options(str(error)))
+            code = NO_WORKERS
         except MemoryError as error:
             complain(f"not enough memory: take fewer --tokens or --keys ({error})")
             code = BAD_INPUT

@@ -141,9 +141,11 @@ def text(value: object) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Significant digits, a true minus, powers of ten raised; a dash for None."""
-    if value is None or not math.isfinite(value):
+    """Significant digits, a true minus, powers of ten raised; a dash for None and NaN."""
+    if value is None or math.isnan(value):
         return DASH
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
     mantissa, _, power = f"{value:.{digits}g}".partition("e")
     raised = f"·10<sup>{int(power)}</sup>" if power else ""
     return (mantissa + raised).replace("-", "−")

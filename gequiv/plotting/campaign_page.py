@@ -434,7 +434,7 @@ def _rates(analysis: Analysis, pictures: _Pictures) -> str:
                 _line_text(rate, names) or DASH,
                 f"{symbol(rate.over)} {_range(rate)}",
                 str(len(rate.points)),
-                interval(rate.exponent, 3),
+                interval(rate.exponent, 3) + _slack(rate),
                 '<span class="badge open">curved</span>' if rate.curved else "",
             ]
             for lines in panels.values()
@@ -446,13 +446,19 @@ def _rates(analysis: Analysis, pictures: _Pictures) -> str:
     note = (
         "KS ∝ n<sup>exponent</sup>, fitted by least squares of the logarithms over single draws; the band is the 95 % "
         "interval of the exponent, the bars are standard errors. A line is <i>curved</i> where a quadratic term is "
-        "significant at the 5 % level: then no exponent describes it, and its fit is dotted."
+        "significant at the 5 % level: then no exponent describes it, and its fit is dotted. Sampling errors of "
+        "matrix-free spectra are not in the interval and stand below it."
     )
     return f'<p class="small">{note}</p>\n' + "\n".join(parts)
 
 
 def _line_text(rate: Rate, names: Sequence[str], *, plain: bool = False) -> str:
     return values_text({name: rate.axes.get(name) for name in names}, plain=plain)
+
+
+def _slack(rate: Rate) -> str:
+    """What matrix-free estimates may add to the interval."""
+    return f'<span class="between">and ± {number(rate.slack, 2)} of estimates</span>' if rate.slack else ""
 
 
 def _range(rate: Rate) -> str:
@@ -592,7 +598,9 @@ def _card(finding: ModelFinding, picture: str) -> str:
     )
     if finding.estimate_error is not None:
         facts += f"; matrix-free, sampling error of F at most {number(finding.estimate_error, 2)} (99 %)"
-    tables = [_distances(finding.laws), *(_outliers(law) for law in finding.laws if law.outliers)]
+    if finding.zeros:
+        facts += f"; {number(100 * finding.zeros, 3)} % of the values are 0 and not in the histogram"
+    tables = [_distances(finding.laws), *(_outliers(law) for law in finding.laws)]
     left = picture or "<div></div>"
     return (
         f'<p class="small">{facts}</p>\n<div class="model">{left}<div>{"".join(tables)}</div></div>\n'
@@ -604,20 +612,30 @@ def _distances(laws: Sequence[LawFinding]) -> str:
     if not laws:
         return ""
     columns = [Column("law", False), Column("KS"), Column("W<sub>1</sub>"), Column("KS, pooled")]
+    atoms = any(law.atom for law in laws)
+    columns += [Column("share at 0")] * atoms
     rows = []
     for law in laws:
+        note = "refused" if law.refusal is not None else law.note
         name = text(figures.LAW_NAMES.get(law.law, law.law))
+        name += f'<span class="between">{text(note)}</span>' if note else ""
         if law.refusal is not None:
-            rows.append([f'{name}<span class="between">refused</span>', DASH, DASH, DASH])
+            rows.append([name, DASH, DASH, DASH] + [DASH] * atoms)
         else:
-            rows.append([name, interval(law.ks, 4), interval(law.wasserstein), fixed(law.ks_pooled)])
+            cells = [interval(law.ks, 4), interval(law.wasserstein), fixed(law.ks_pooled)]
+            rows.append([name, *cells] + [fixed(law.atom)] * atoms)
     return table(columns, rows)
 
 
 def _outliers(law: LawFinding) -> str:
+    """Predicted top values beside those drawn, or why there are none."""
+    name = text(figures.LAW_NAMES.get(law.law, law.law))
+    if not law.outliers:
+        why = law.outliers_refusal
+        return f'<p class="small">No top values of the {name}: {text(why)}.</p>' if why else ""
     columns = [Column("rank"), Column("belongs to", False), Column("predicted"), Column("drawn")]
     rows = [[str(row.rank), text(row.origin), number(row.predicted, 5), interval(row.measured)] for row in law.outliers]
-    return table(columns, rows, f"Top values against the {text(figures.LAW_NAMES.get(law.law, law.law))}")
+    return table(columns, rows, f"Top values against the {name}")
 
 
 def _moments(laws: Sequence[LawFinding]) -> str:

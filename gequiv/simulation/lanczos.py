@@ -36,10 +36,11 @@ KOLMOGOROV = 1.6276
 """0.99 quantile of the largest value of a Brownian bridge in absolute value."""
 BLOCK, BLOCK_STEPS = 128, 5
 """Width and steps of block Lanczos that finds what is split off."""
-UNRESOLVED = 0.1
-"""Share of the values below the lowest nodes from which on the distribution function there is refused."""
+UNRESOLVED = 0.05
+"""Share of the values piled up below the lowest nodes from which on the distribution function there is refused."""
+ROUNDING = {"float64": 1e-13, "float32": 1e-6}
+"""What squared singular values are known to, of the largest: those below are zero as far as Lanczos can tell."""
 _SPLIT = 1e-5  # residual, relative to the value, of what is split off
-_COARSE = 0.75
 _RESIDUAL = 1e-7
 _LARGEST_BASIS = 3000
 
@@ -50,7 +51,8 @@ class SpectralEstimate:
 
     The values that are split off are steps of 1/N. The distribution function of a probe is interpolated linearly in
     the singular value √x through the middle of each step of its quadrature, :math:`F(\theta_k) = w_1 + … + w_{k-1} +
-    w_k/2`, and averaged over probes.
+    w_k/2`, and averaged over probes. Nodes that are zero to rounding are steps at 0, and so are all nodes of a
+    quadrature that is exact, as of a matrix with fewer distinct values than there are steps.
 
     Attributes
     ----------
@@ -59,10 +61,12 @@ class SpectralEstimate:
     largest : values that were split off, ascending.
     singular_values, levels : ascending points √x and the distribution function there, of all but the exact zeros.
     probes, steps : number of probes, and of steps of the quadratures.
-    truncation : largest change of the distribution function when the last quarter of the steps is left out.
-    unresolved, floor : share of the values that the lowest node of a probe stands for, mean over probes, and the
-        largest of these nodes. Where many values pile up at zero, as under a causal mask, the share is large, and the
-        distribution function between 0 and the floor is not known.
+    truncation : largest change of the distribution function when half of the steps are left out.
+    unresolved, floor : by how much the share of the values that the lowest node of a probe stands for exceeds that of
+        the second, means over probes, and the largest of these second nodes. Where many values pile up at zero, as
+        under a causal mask, the excess is large, and the distribution function between 0 and the floor is not known.
+        Of a smooth density the two weigh about the same; values that are zero to rounding are resolved.
+    rounding : squared singular values up to it are zero to rounding.
     """
 
     size: int
@@ -75,6 +79,7 @@ class SpectralEstimate:
     truncation: float
     unresolved: float
     floor: float
+    rounding: float
 
     @property
     def sampling_error(self) -> float:
@@ -91,8 +96,8 @@ class SpectralEstimate:
 
     @property
     def error(self) -> float:
-        """Sampling error at 99 %, plus truncation, plus a quarter of what is unresolved at zero."""
-        return self.sampling_error + self.truncation + self.unresolved / 4
+        """Sampling error at 99 %, plus truncation, plus what is unresolved at zero; for x up to rounding."""
+        return self.sampling_error + self.truncation + self.unresolved
 
     def cdf(self, x: Any) -> Array:
         """Estimated share of squared singular values ≤ x; same shape as x."""
@@ -181,24 +186,30 @@ def spectral_estimate(
     del lanczos
     count = min(count, left)
     if count == 0:
-        s = np.sqrt(np.maximum(largest, 0))
-        return SpectralEstimate(a.tokens, a.tokens - dimension, largest, *_steps(s), 0, 0, 0.0, 0.0, 0.0)
+        rounding = ROUNDING[dtype] * max(float(largest[-1]), 0.0)
+        curve = _curve(largest, [], 0, rounding)
+        return SpectralEstimate(a.tokens, a.tokens - dimension, largest, *curve, 0, 0, 0.0, 0.0, 0.0, rounding)
     start = generator.standard_normal((dimension, count))
     start -= vectors @ (vectors.T @ start)
     start, _ = np.linalg.qr(start)
-    quadratures = _Quadratures(gram, start, vectors, min(depth, left))
+    top = float(largest[-1]) if largest.size else 0.0
+    quadratures = _Quadratures(gram, start, vectors, min(depth, left), 10 * ROUNDING[dtype], top)
     for step in quadratures:
         if progress is not None:
             progress(total - depth + step, total)
-    curve = _curve(largest, left, quadratures.rules(quadratures.steps))
-    coarse = _curve(largest, left, quadratures.rules(max(1, int(_COARSE * quadratures.steps))))
-    truncation = 0.0
-    if quadratures.steps < left:
+    fine = quadratures.rules(quadratures.steps)
+    rounding = ROUNDING[dtype] * max(top, *(float(rule.nodes[-1]) for rule in fine))
+    curve = _curve(largest, fine, left, rounding)
+    truncation = unresolved = floor = 0.0
+    if not all(rule.exact for rule in fine):
+        # where all steps take a node down to zero, half of them take it down to the root of what is zero
+        zeros = any(rule.nodes[0] <= rounding for rule in fine)
+        loose = rounding / math.sqrt(ROUNDING[dtype]) if zeros else rounding
+        coarse = _curve(largest, quadratures.rules(max(1, quadratures.steps // 2)), left, loose)
         truncation = float(np.abs(curve[1] - np.interp(curve[0], *coarse)).max()) * dimension / a.tokens
-    lowest = [(float(nodes[0]), float(weights[0])) for nodes, weights in quadratures.rules(quadratures.steps)]
-    unresolved = math.fsum(weight for _, weight in lowest) / count * left / a.tokens
-    if quadratures.steps >= left:
-        unresolved = 0.0
+        lowest = [rule.lowest(rounding) for rule in fine]
+        excess = math.fsum(first - second for first, second, _ in lowest) / count
+        unresolved, floor = max(0.0, excess) * left / a.tokens, max(node for *_, node in lowest)
     return SpectralEstimate(
         a.tokens,
         a.tokens - dimension,
@@ -208,34 +219,56 @@ def spectral_estimate(
         quadratures.steps,
         truncation,
         unresolved,
-        max(node for node, _ in lowest),
+        floor,
+        rounding,
     )
 
 
-def _steps(s: Array) -> tuple[Array, Array]:
-    """An empirical distribution function, as points and levels that interpolate to it."""
-    count = len(s)
-    points = np.column_stack([np.nextafter(s, -np.inf), s]).reshape(-1)
-    levels = np.column_stack([np.arange(count), np.arange(count) + 1]).reshape(-1) / count
-    return np.maximum(points, 0), levels
+@dataclass(frozen=True)
+class _Rule:
+    """A Gauss quadrature: ascending nodes, their weights, and whether it is exact."""
+
+    nodes: Array
+    weights: Array
+    exact: bool
+
+    def lowest(self, rounding: float) -> tuple[float, float, float]:
+        """Weights of the lowest node above rounding and of the next one, and that one."""
+        first = int(np.searchsorted(self.nodes, rounding, side="right"))
+        if self.exact or first == len(self.nodes):
+            return 0.0, 0.0, 0.0
+        if first == len(self.nodes) - 1:
+            return float(self.weights[first]), 0.0, float(self.nodes[first])
+        return float(self.weights[first]), float(self.weights[first + 1]), float(self.nodes[first + 1])
+
+    def curve(self, rounding: float) -> tuple[Array, Array]:
+        """Singular values and the distribution function there, to be interpolated."""
+        ends = np.cumsum(self.weights)
+        zero = int(np.searchsorted(self.nodes, rounding, side="right"))
+        if self.exact:
+            s = np.sqrt(np.where(np.arange(len(self.nodes)) < zero, 0.0, self.nodes))
+            below = np.maximum(np.nextafter(s, -np.inf), 0)
+            return np.column_stack([below, s]).reshape(-1), np.column_stack([ends - self.weights, ends]).reshape(-1)
+        s = np.sqrt(self.nodes[zero:])
+        mass = float(ends[zero - 1]) if zero else 0.0
+        last = np.nextafter(s[-1], np.inf) if s.size else np.nextafter(0.0, np.inf)
+        middle = ends[zero:] - self.weights[zero:] / 2
+        return np.concatenate([[0.0], s, [last]]), np.concatenate([[mass], middle, [1.0]])
 
 
-def _curve(largest: Array, remaining: int, rules: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+def _curve(largest: Array, rules: list[_Rule], remaining: int, rounding: float) -> tuple[Array, Array]:
     """Singular values, ascending, and the distribution function there, of those split off and the quadratures."""
-    top = np.sqrt(np.maximum(largest, 0))
-    curves = []
-    for nodes, weights in rules:
-        s = np.sqrt(nodes)
-        middle = np.cumsum(weights) - weights / 2
-        end = np.nextafter(s[-1], np.inf)
-        curves.append((np.concatenate([[0.0], s, [end]]), np.concatenate([[0.0], middle, [1.0]])))
-    grid = np.unique(np.concatenate([*(s for s, _ in curves), np.maximum(np.nextafter(top, -np.inf), 0), top]))
+    top = np.sqrt(np.where(largest > rounding, largest, 0.0))
+    curves = [rule.curve(rounding) for rule in rules]
+    grid = np.unique(np.concatenate([[0.0], *(s for s, _ in curves), np.maximum(np.nextafter(top, -np.inf), 0), top]))
     total = np.zeros(grid.shape)
     for s, levels in curves:
-        total += np.interp(grid, s, levels, left=0.0, right=1.0)
+        # the last of equal points holds: several values at 0
+        last = np.append(s[1:] > s[:-1], True)
+        total += np.interp(grid, s[last], levels[last], left=0.0, right=1.0)
     apart = np.searchsorted(np.sort(top), grid, side="right")
-    number = len(top) + remaining
-    return grid, np.maximum.accumulate((apart + remaining * total / len(curves)) / number)
+    share = remaining * total / max(1, len(curves))
+    return grid, np.maximum.accumulate((apart + share) / (len(top) + remaining))
 
 
 def spectral_cdf(
@@ -343,17 +376,28 @@ def _refuse_no_head(a: Any) -> None:
 
 
 class _Quadratures:
-    """Lanczos from all columns of `start` at once, orthogonal to given vectors; iterating makes the steps."""
+    """Lanczos from all columns of `start` at once, orthogonal to given vectors; iterating makes the steps.
 
-    def __init__(self, gram: Callable[[Array], Array], start: Array, apart: Array, steps: int) -> None:
+    A column ends, exact, where what is new is within `tolerance` of what is known or of `largest`.
+    """
+
+    def __init__(
+        self,
+        gram: Callable[[Array], Array],
+        start: Array,
+        apart: Array,
+        steps: int,
+        tolerance: float,
+        largest: float,
+    ) -> None:
         self.gram, self.start, self.apart, self.steps = gram, start, apart, steps
+        self.tolerance, self.largest = tolerance, largest
         count = start.shape[1]
         self.diagonal, self.beside = np.zeros((steps, count)), np.zeros((steps, count))
-        self.length = np.full(count, steps)
+        self.length, self.ended = np.full(count, steps), np.zeros(count, dtype=np.bool_)
 
     def __iter__(self) -> Iterator[int]:
-        dimension, count = self.start.shape
-        previous, current, last = np.zeros_like(self.start), self.start.copy(), np.zeros(count)
+        previous, current, last = np.zeros_like(self.start), self.start.copy(), np.zeros(self.start.shape[1])
         for step in range(self.steps):
             image = self.gram(current)
             image -= self.apart @ (self.apart.T @ image)
@@ -363,23 +407,30 @@ class _Quadratures:
             image -= self.diagonal[step] * current
             last = np.linalg.norm(image, axis=0)
             scale = np.abs(self.diagonal[: step + 1]).max(axis=0) + self.beside[: step + 1].max(axis=0)
-            ended = (last <= 1e-14 * dimension * scale) & (self.length == self.steps)
+            ended = (last <= self.tolerance * np.maximum(scale, self.largest)) & ~self.ended
             self.length[ended] = step + 1
+            self.ended |= ended
             self.beside[step] = last
-            last = np.where(self.length <= step + 1, 0.0, last)
+            last = np.where(self.ended, 0.0, last)
             image /= np.where(last > 0, last, np.inf)
             previous, current = current, image
             yield step + 1
+            if self.ended.all():
+                self.steps = step + 1
+                return
+        if self.steps == self.start.shape[0] - self.apart.shape[1]:
+            self.ended[:] = True
 
-    def rules(self, steps: int) -> list[tuple[Array, Array]]:
-        """Nodes, ascending, and weights of each probe after some of the steps."""
+    def rules(self, steps: int) -> list[_Rule]:
+        """The quadrature of each probe after some of the steps."""
         from scipy.linalg import eigh_tridiagonal
 
         found = []
-        for k, length in enumerate(self.length):
-            m = min(steps, int(length))
+        for k in range(len(self.length)):
+            m = min(steps, int(self.length[k]))
             values, vectors = eigh_tridiagonal(self.diagonal[:m, k], self.beside[: m - 1, k])
-            found.append((np.maximum(values, 0), vectors[0] ** 2))
+            exact = bool(self.ended[k]) and m == self.length[k]
+            found.append(_Rule(np.maximum(values, 0), vectors[0] ** 2, exact))
         return found
 
 

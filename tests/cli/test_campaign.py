@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
+
+from gequiv.errors import ExecutionError, StorageError
 
 TINY = """
 version = 1
@@ -176,6 +179,26 @@ def test_error_in_the_file_points_at_the_key(cli, tiny):
     assert "grid[0].beta[1] must be" in outcome.err
 
 
+def test_keys_of_the_file_are_no_options(cli, tiny):
+    tiny.write_text("tokens = 5\n" + TINY, encoding="utf-8")
+    outcome = cli("campaign", "run", tiny.name)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: 'tiny.toml': tokens is no key of a campaign file")
+
+
+@pytest.mark.parametrize(("error", "code"), [(ExecutionError("jobs = 2: gone"), 4), (StorageError("disk full"), 2)])
+def test_lost_workers_and_full_disks_are_one_line(cli, tiny, monkeypatch, error, code):
+    from gequiv.simulation.campaign import execution
+
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr(execution, "run", broken)
+    outcome = cli("campaign", "run", tiny)
+    words = str(error).replace("jobs", "--jobs")
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", f"error: {words}\n")
+
+
 def test_dry_run_writes_nothing(cli, tiny, tmp_path):
     outcome = cli("campaign", "run", tiny, "--dry-run", "--jobs", "2")
     assert (outcome.code, outcome.err) == (0, "")
@@ -203,9 +226,13 @@ def test_report(cli, tiny, tmp_path):
     head, *rows = written["results.csv"].decode().splitlines()
     assert {"tokens", "head_dim", "beta", "mask", "seed", "law", "ks", "wasserstein"} <= set(head.split(","))
     assert len(rows) == 12 * 2
-    cli("campaign", "report", "out", "--jobs", "2")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == written
-    assert "Nothing to remove." in cli("campaign", "clean", "out").out
+    shutil.rmtree(tmp_path / "out" / "comparisons")
+    (tmp_path / "out").rename(tmp_path / "moved")
+    cli("campaign", "report", "moved", "--jobs", "2")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "moved").iterdir() if path.is_file()} == written
+    assert "Nothing to remove." in cli("campaign", "clean", "moved").out
+    draw_files(tmp_path / "moved")[0].unlink()
+    assert cli("campaign", "clean", "moved").out.startswith("Removed 1 comparison: ")
 
 
 def test_report_of_a_failed_claim(cli, tiny):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from html.parser import HTMLParser
 
 import pytest
 
-from gequiv.errors import InputFileError
+from gequiv.errors import StorageError
 from gequiv.plotting import campaign_page
 from gequiv.plotting.campaign_page import page_text, write_page
 from gequiv.simulation.campaign.files import parse_campaign
-from gequiv.simulation.campaign.findings import Analysis
+from gequiv.simulation.campaign.findings import Analysis, ClaimFinding, Estimate, Power, Rate
 from tests.plotting.synthetic_campaign import HOSTILE, SOURCE, made_up, model_finding
 
 VOID = {"meta", "br", "path", "use", "rect", "line", "circle", "image"}
@@ -141,10 +142,11 @@ def test_refused_law_has_its_reason():
     assert "states no claims" in page.texts["verdicts"]
 
 
-def test_same_bytes_and_small_figures(analysis, text, tmp_path):
-    path = tmp_path / "report.html"
-    write_page(analysis, path)
-    assert path.read_bytes() == text.encode()
+def test_same_bytes_and_small_figures(text, tmp_path):
+    path, small = tmp_path / "report.html", analysis_of(SMALL)
+    write_page(small, path)
+    assert path.read_bytes() == page_text(small).encode()
+    assert list(tmp_path.iterdir()) == [path]
     models = text[text.index('<section id="models">') :]
     sizes = [len(figure) for figure in re.findall(r"<svg.*?</svg>", models, flags=re.DOTALL)]
     assert sizes
@@ -172,9 +174,46 @@ def test_no_draws_at_all():
     assert "maps" not in page.texts
 
 
-def test_unwritable(analysis, tmp_path):
-    with pytest.raises(InputFileError, match=r"nowhere/report\.html"):
-        write_page(analysis_of(SOURCE.partition("[[grid]]")[0] + MODEL), tmp_path / "nowhere" / "report.html")
+def test_unwritable(tmp_path):
+    with pytest.raises(StorageError, match=r"nowhere/report\.html"):
+        write_page(analysis_of(SMALL), tmp_path / "nowhere" / "report.html")
 
 
-MODEL = '[[models]]\nname = "a"\ntokens = 32\nhead_dim = 8\nbeta = 1.0\nlaws = ["limit"]\n'
+def test_what_is_special_about_a_model_is_told():
+    analysis = analysis_of(SMALL)
+    finding = analysis.models[0]
+    law = finding.laws[0]
+    laws = (dataclasses.replace(law, note="with 5 <nodes>", outliers=(), outliers_refusal="no <edge>", atom=0.25),)
+    found = dataclasses.replace(finding, laws=laws, zeros=0.125, estimate_error=0.01)
+    power = Power(-math.inf, False, "no")
+    claim = ClaimFinding("rate", "c", "s", None, "l", "not enough draws", "r", power)
+    points = ((10.0, 0.1, None), (20.0, 0.05, None), (40.0, 0.02, None))
+    rate = Rate("a", "limit", "tokens", {}, points, Estimate(-1.0, 0.1, -1.4, -0.6), False, 1.0, math.inf)
+    page = Page(page_text(dataclasses.replace(analysis, models=(found,), claims=(claim,), rates=(rate,))))
+    for told in ("with 5 <nodes>", "No top values of the limit law: no <edge>.", "share at 0", "0.2500", "12.5 %"):
+        assert told in page.texts["models"]
+    assert "−∞" in page.texts["verdicts"]
+    assert "and ± ∞ of estimates" in page.texts["rates"]
+
+
+@pytest.mark.parametrize("gap", [slice(None), slice(0, 40)])
+def test_densities_with_gaps(gap):
+    analysis = analysis_of(SMALL)
+    finding = analysis.models[0]
+    density = finding.laws[0].density.copy()
+    density[gap] = math.nan
+    laws = (dataclasses.replace(finding.laws[0], density=density),)
+    text = page_text(dataclasses.replace(analysis, models=(dataclasses.replace(finding, laws=laws),)))
+    assert "nan" not in text.lower().replace("name", "")
+
+
+SMALL = """
+version = 1
+[[models]]
+name = "a"
+tokens = 32
+head_dim = 8
+beta = 1.0
+draws = 4
+laws = ["limit"]
+"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -10,8 +11,9 @@ from functools import lru_cache
 import numpy as np
 
 from gequiv import _checks
-from gequiv.errors import CertificationError, ParameterError
+from gequiv.errors import CertificationError, ExecutionError, ParameterError
 from gequiv.simulation.campaign.claims import decide
+from gequiv.simulation.campaign.execution import tie
 from gequiv.simulation.campaign.findings import (
     Analysis,
     DrawRow,
@@ -46,7 +48,7 @@ def analyse(campaign: Campaign, store: Records, *, jobs: int = 1, progress: Prog
     Raises
     ------
     ParameterError : jobs is not an integer of at least 1.
-    StorageError : comparisons cannot be kept.
+    ExecutionError : a worker process was ended by the system.
     """
     jobs = _checks.positive_integer("jobs", jobs)
     measured: list[Measured] = []
@@ -77,9 +79,21 @@ def _measure_all(models: Sequence[Model], store: Records, jobs: int) -> Iterator
             yield measure(model, store)
         return
     from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import BrokenProcessPool
 
     parallel = Parallel(n_jobs=min(jobs, len(models)), backend="loky", return_as="generator")
-    yield from parallel(delayed(measure)(model, store) for model in models)
+    try:
+        yield from parallel(delayed(_measure_tied)(model, store, os.getpid()) for model in models)
+    except BrokenProcessPool as error:
+        raise ExecutionError(
+            f"jobs = {jobs}: a worker process was ended by the system, most likely because memory ran out: give fewer "
+            "jobs. What was compared is kept, and the same command goes on from there"
+        ) from error
+
+
+def _measure_tied(model: Model, store: Records, parent: int) -> Measured:
+    tie(parent)
+    return measure(model, store)
 
 
 def _rows(model: Model, measured: Measured) -> Iterator[DrawRow]:
@@ -157,17 +171,20 @@ def _row_estimates(measured: Measured) -> dict[str, Estimate]:
 
 
 def expected_rows(model: Model) -> dict[str, float]:
-    """Row statistics of independent log-normal entries over the keys that a row typically sees.
+    """Row statistics of independent log-normal entries over the keys that a row sees; see `gequiv.attention.freezing`.
 
-    See `gequiv.attention.freezing`; with a mask or a bias, of the median effective number of keys. Empty with a score
-    function, and short of what is out of that module's range.
+    Empty with a score function, with a bias, and with a mask under which rows see different numbers of keys; short of
+    what is out of that module's range.
     """
     head = model.head
-    if head.score is not None:
+    if head.score is not None or head.bias is not None:
         return {}
     keys = head.columns
     if head.visibility is not None:
-        keys = max(1, round(float(np.median(head.visibility.effective_keys()))))
+        seen = np.rint(head.visibility.effective_keys())
+        if seen.min() < seen.max():
+            return {}
+        keys = int(seen[0])
     return dict(_log_normal_rows(keys, head.beta * head.spread, head.head_dim))
 
 

@@ -193,7 +193,7 @@ def _closer(case: _Case) -> ClaimFinding:
     else:
         apart = case.measured.distance(name, than)
         exchanged = noise - factor * apart
-        text = f"would have missed a gap above {_plain(low)}"
+        text = f"would have missed a gap above {_plain(low)}" if math.isfinite(low) else "would have missed any gap"
         if exchanged <= low:
             other = f"draws of {_law(than)}, at {_plain(exchanged)}, would have failed"
             power = Power(low, True, f"{text}; {other}")
@@ -421,13 +421,10 @@ def _missed(judgement: Judgement, low: float, high: float, what: str) -> tuple[f
     """The detectable value, that above the range if it has an upper end, and both in words."""
     assert judgement.low is not None
     assert judgement.high is not None
-    ends = []
-    if math.isfinite(low):
-        ends.append(f"above {_plain(judgement.low)}")
-    if math.isfinite(high):
-        ends.append(f"below {_plain(judgement.high)}")
     detectable = judgement.high if math.isfinite(high) else judgement.low
-    return detectable, f"would have missed {what} {' and '.join(ends)}"
+    ends = [f"above {_plain(judgement.low)}"] if math.isfinite(judgement.low) else []
+    ends += [f"below {_plain(judgement.high)}"] if math.isfinite(judgement.high) else []
+    return detectable, f"would have missed {what} {' and '.join(ends) or 'of any value'}"
 
 
 def _scaled(measured: Estimate, expected: float) -> Estimate:

@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ from gequiv.errors import GequivError
 from gequiv.simulation.campaign.model import ROW_STATISTICS, Campaign, Model, Plan, Task
 
 Compute = Callable[[Task], Any]
+NO_DRAW = (GequivError, ArithmeticError, MemoryError, np.linalg.LinAlgError)
+"""What may go wrong with one draw and says nothing of the others."""
 
 _SAFETY = 1.25
 _FIXED = 48 * 2**20
@@ -317,9 +320,10 @@ def _measured(
     top = largest.head.tokens
     sizes: list[int] = []
     for size in (s for s in _SIZES if s <= max(top, _SIZES[-1])):
-        if 2 * _operations(work(_small(largest, part, size), part)) / _RATE <= 0.7 * budget:
-            sizes = [size]
-            break
+        with suppress(GequivError):  # a head that cannot be that small
+            if 2 * _operations(work(_small(largest, part, size), part)) / _RATE <= 0.7 * budget:
+                sizes = [size]
+                break
     sizes = sorted({_SMALLEST, max(_SMALLEST + 16, (sizes or [64])[0] // 2), (sizes or [64])[0]})
     amounts, times = [], []
     for index, size in enumerate(sizes):
@@ -328,7 +332,7 @@ def _measured(
             if index == 0:
                 compute(Task(small, 0, 0))  # imports and compiled formulas
             found = [_timed(small, compute, clock) for _ in range(1 if index == len(sizes) - 1 else 3)]
-        except GequivError:  # rows of a score that cannot be normalised over few keys
+        except NO_DRAW:  # rows of a score that cannot be normalised over few keys, for example
             continue
         amounts.append((*work(small, part), 1.0))
         times.append(max(min(found), 1e-9))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ import numpy as np
 
 from gequiv import _checks
 from gequiv._checks import Array
-from gequiv.errors import CertificationError, ExecutionError, GequivError, ParameterError
+from gequiv.errors import CertificationError, ExecutionError, ParameterError
+from gequiv.simulation.campaign.cost import NO_DRAW, memory_needed
 from gequiv.simulation.campaign.memory import available_memory
 from gequiv.simulation.campaign.model import ROW_STATISTICS, Campaign, Model, Task
 from gequiv.simulation.campaign.store import Store
@@ -33,6 +35,7 @@ RESTARTS = 3
 """How often in a row worker processes may die without one draw in between."""
 
 _WATCH = 0.5  # seconds between looks at the parent process
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|wss?|ucx)://)?[^\s/]+:\d{1,5}/?")
 
 
 # -- one draw ---------------------------------------------------------------------------------------
@@ -158,16 +161,16 @@ class _Outcome:
 def _attempt(task: Task, parent: int | None = None) -> _Outcome:
     """`compute`, with what may go wrong with one draw as text; in a worker process of `parent`, tied to it."""
     if parent is not None:
-        _tie(parent)
+        tie(parent)
     try:
         return _Outcome(task.key, compute(task))
-    except (GequivError, ArithmeticError, MemoryError, np.linalg.LinAlgError) as error:
+    except NO_DRAW as error:
         return _Outcome(task.key, None, f"{type(error).__name__}: {error}")
 
 
 @cache
-def _tie(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end when it has ended, however that came."""
+def tie(parent: int) -> None:
+    """In a worker process, leave Ctrl-C to the parent, and end when it has ended, however that came."""
     import signal
 
     def watch() -> None:
@@ -282,9 +285,11 @@ def run(
     jobs = _checks.positive_integer("jobs", jobs)
     if memory is not None:
         memory = _checks.positive_integer("memory", memory)
+    if dask is not None and not _ADDRESS.fullmatch(dask):  # distributed takes 20 s over it
+        raise ParameterError(f'dask must be the address of a scheduler, such as "tcp://127.0.0.1:8786"; got {dask!r}')
     begin = time.monotonic()
     store = Store(folder)
-    store.prepare(campaign.source)
+    store.prepare(campaign.source, campaign.name)
     tasks = campaign.tasks()
     book = _Book(store, {task.key: task for task in tasks}, progress)
     missing = [task for task in tasks if not store.has(task.key)]

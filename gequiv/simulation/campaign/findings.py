@@ -89,7 +89,7 @@ class LawFinding:
     law : name in the campaign file.
     refusal : why the law could not be had; then all else is None or empty.
     ks, wasserstein : means over draws.
-    ks_pooled : distance of all draws pooled.
+    ks_pooled : distance of all draws pooled; to 2e-6 where they have more than 2^19 values.
     moments, outliers : rows.
     grid, density : the law's density on the histogram's axis; see `ModelFinding`. NaN where it is infinite.
     atom : the law's weight at 0, which neither density nor histogram shows.

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from gequiv._checks import Array
 from gequiv._version import __version__
 from gequiv.attention.finite import MaskedFiniteLaw
 from gequiv.attention.parameters import Attention
-from gequiv.errors import CertificationError, ParameterError
+from gequiv.errors import CertificationError, ParameterError, StorageError
 from gequiv.laws.base import Law
 from gequiv.simulation.campaign.model import ROW_STATISTICS, Model
 from gequiv.simulation.comparison import ROUNDING, compare, laws_distance
@@ -33,6 +34,8 @@ _OF_ATTENTION = ("Perron value of A", "mean attention, of A")
 _TAIL = 0.999
 _NEAR = 4.0
 _SQUARE_ROOT = 0.25
+_POOL = 2**19
+"""Values of pooled draws beyond which every so many-th stands for its neighbours, which KS notices by 2e-6."""
 
 
 class Records(Protocol):
@@ -55,7 +58,7 @@ class LawMeasured:
     refusal : why there is no law; else "".
     note : number of norm nodes that was forced, in words; else "".
     ks, wasserstein : (draws,).
-    pooled : KS of all draws pooled.
+    pooled : KS of all draws pooled; beyond `_POOL` values to 2e-6.
     orders, moments, expected : orders of moments, the law's, and those of the draws (draws, orders).
     predicted, origins : top values, descending, and what each belongs to.
     silence : why there are none; else "".
@@ -133,10 +136,39 @@ class Measured:
 def measure(model: Model, store: Records) -> Measured:
     """Compare the draws of a model that are in the store with its laws; what was found is kept there.
 
-    The result depends on model and draws alone. BLAS has one thread.
+    The result depends on model and draws alone. BLAS has one thread. What cannot be kept, on a full disk for example,
+    is measured again the next time.
     """
     from threadpoolctl import threadpool_limits
 
+    found = _read(model, store)
+    record = store.get(found.key, kind="comparisons") if found.draws else None
+    if record is None:
+        with threadpool_limits(limits=1):
+            record = _record(model, found.draws)
+        if found.draws:
+            with suppress(StorageError):
+                store.put(found.key, record, kind="comparisons")
+    return _measured(record, found)
+
+
+def comparison_key(model: Model, store: Records) -> str:
+    """Key under which `measure` keeps what it finds of the draws that are there now."""
+    return _read(model, store).key
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Draws of a model that are there, the key of their comparison, and what is not there."""
+
+    draws: list[dict[str, Array]]
+    key: str
+    indices: tuple[int, ...]
+    missing: tuple[str, ...]
+    damaged: tuple[str, ...]
+
+
+def _read(model: Model, store: Records) -> _Found:
     draws: list[dict[str, Array]] = []
     indices, missing, damaged = [], [], []
     digest = hashlib.sha256()
@@ -161,13 +193,7 @@ def measure(model: Model, store: Records) -> Measured:
         "draws": digest.hexdigest(),
     }
     key = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
-    record = store.get(key, kind="comparisons") if draws else None
-    if record is None:
-        with threadpool_limits(limits=1):
-            record = _record(model, draws)
-        if draws:
-            store.put(key, record, kind="comparisons")
-    return _measured(record, indices, missing, damaged)
+    return _Found(draws, key, tuple(indices), tuple(missing), tuple(damaged))
 
 
 # -- laws ---------------------------------------------------------------------------------------------
@@ -228,7 +254,7 @@ def _top_values(law: Law, name: str, model: Model) -> tuple[list[tuple[float, st
         scale = math.nan if masked else law.edge_scale()
     except CertificationError as error:
         return [], str(error)
-    seen = [o for o in everything if o.visible and o.origin not in _OF_ATTENTION and o.location > above]
+    seen = [o for o in everything if o.visible and o.origin not in _OF_ATTENTION and above < o.location < math.inf]
     found = [(float(o.location), str(o.origin)) for o in seen]
     if masked and not found:
         return [], "a masked head's bulk has no edge of Tracy and Widom's kind, and no outlier leaves it"
@@ -240,11 +266,11 @@ def _top_values(law: Law, name: str, model: Model) -> tuple[list[tuple[float, st
 
 
 def _is_soft(law: Law, edge: float, scale: float, tokens: int) -> bool:
-    r"""Whether the density is a square root down to `_NEAR` scales below the edge.
+    r"""Whether the density is a square root down to `_NEAR` scales below the edge, which are above 0.
 
     Then :math:`2 s^{3/2}/(3\pi)` values are within s scales of it, as scales are made.
     """
-    if not (math.isfinite(scale) and scale > 0):
+    if not (0 < scale < math.inf and edge > _NEAR * scale):
         return False
     count = tokens * (1 - float(law.cdf(edge - _NEAR * scale)))
     return bool(abs(count / (2 * _NEAR**1.5 / (3 * math.pi)) - 1) < _SQUARE_ROOT)
@@ -316,9 +342,10 @@ def _spectral_record(model: Model, spectra: list[Array]) -> dict[str, Array]:
 
 
 def _compared(law: Law, spectra: list[Array], pool: Array) -> dict[str, Array]:
-    """Each draw by itself, so that its numbers depend on no other draw, and all pooled."""
+    """Each draw by itself, so that its numbers depend on no other draw, and all pooled, in ascending order."""
     each = [compare(law, [spectrum]) for spectrum in spectra]
-    pooled = each[0].ks if len(each) == 1 else compare(law, [pool]).ks
+    stride = -(-pool.size // _POOL)
+    pooled = each[0].ks if len(each) == 1 else compare(law, [pool[stride // 2 :: stride]]).ks
     common = set.intersection(*({moment.order for moment in comparison.moments} for comparison in each))
     orders = sorted(common)
     by_order = [{moment.order: moment for moment in comparison.moments} for comparison in each]
@@ -391,7 +418,7 @@ def _text(array: Array | None) -> str:
     return "" if array is None else "".join(chr(int(code)) for code in array)
 
 
-def _measured(record: Mapping[str, Array], indices: list[int], missing: list[str], damaged: list[str]) -> Measured:
+def _measured(record: Mapping[str, Array], found: _Found) -> Measured:
     empty = np.empty(0)
     laws: dict[str, dict[str, Any]] = {}
     distances: dict[tuple[str, str], float] = {}
@@ -403,9 +430,9 @@ def _measured(record: Mapping[str, Array], indices: list[int], missing: list[str
             law, part = name.split(".")
             laws.setdefault(law, {})[part] = array
     return Measured(
-        indices=tuple(indices),
-        missing=tuple(missing),
-        damaged=tuple(damaged),
+        indices=found.indices,
+        missing=found.missing,
+        damaged=found.damaged,
         laws={name: _law_measured(parts) for name, parts in laws.items()},
         distances=distances,
         noise=float(record["noise"][0]) if "noise" in record else None,

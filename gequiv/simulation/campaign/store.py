@@ -24,6 +24,8 @@ KINDS = ("draws", "comparisons")
 """Kinds of records; each has a folder of its name."""
 CAMPAIGN_FILE = "campaign.toml"
 """Name of the copy of the campaign file."""
+NAME_FILE = ".campaign-name"
+"""Name of the file that holds the campaign's name, which goes by that of its file."""
 
 _MARK = ".gequiv-campaign"
 _MARK_TEXT = b"gequiv campaign folder, format 1\n"
@@ -55,7 +57,7 @@ class Cleaned:
 
 
 class Store:
-    """A campaign's folder: records by kind and key, and a copy of the campaign file.
+    """A campaign's folder: records by kind and key, a copy of the campaign file, and its name.
 
     A record is a dict of float64 arrays in FOLDER/KIND/ab/KEY.suffix, where the key has 64 hexadecimal digits and
     begins with ab. The file has a line with the SHA-256 of all that follows, a line of JSON with kind, key, names and
@@ -74,10 +76,11 @@ class Store:
 
     # -- the folder ---------------------------------------------------------------------------------
 
-    def prepare(self, source: str) -> None:
-        """Make the folder, if need be, and keep `source`, the text of the campaign file, in it.
+    def prepare(self, source: str, name: str = "campaign") -> None:
+        """Make the folder, if need be, and keep `source`, the text of the campaign file, and the name in it.
 
-        Another campaign's text is replaced. Its draws stay, as they go by what they depend on and not by the campaign.
+        Those of another campaign are replaced. Its draws stay, as they go by what they depend on and not by the
+        campaign.
 
         Raises
         ------
@@ -96,14 +99,13 @@ class Store:
         if not found:
             self._write(mark, _MARK_TEXT)
         self._check_mark()
-        text = source.encode()
-        path = self.folder / CAMPAIGN_FILE
-        try:
-            same = path.read_bytes() == text
-        except OSError:
-            same = False
-        if not same:
-            self._write(path, text)
+        for path, text in ((self.folder / CAMPAIGN_FILE, source), (self.folder / NAME_FILE, name)):
+            try:
+                same = path.read_bytes() == text.encode()
+            except OSError:
+                same = False
+            if not same:
+                self._write(path, text.encode())
 
     def source(self) -> str:
         """The text of the campaign file.
@@ -120,6 +122,13 @@ class Store:
                 f"cannot read {str(self.folder / CAMPAIGN_FILE)!r}: {_reason(error)}; run the campaign file again with "
                 "this folder, which keeps its draws"
             ) from error
+
+    def name(self) -> str:
+        """The campaign's name, as `prepare` was told; "campaign" if that cannot be read."""
+        try:
+            return (self.folder / NAME_FILE).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return "campaign"
 
     @property
     def exists(self) -> bool:
@@ -246,7 +255,8 @@ class Store:
         """
         cleaned = self._cleaned({"draws": (), "comparisons": ()})
         with self._explained("remove"):
-            (self.folder / CAMPAIGN_FILE).unlink(missing_ok=True)
+            for name in (CAMPAIGN_FILE, NAME_FILE):
+                (self.folder / name).unlink(missing_ok=True)
             for kind in KINDS:
                 with contextlib.suppress(OSError):
                     (self.folder / kind).rmdir()

@@ -185,6 +185,7 @@ def _models(analysis: Analysis) -> Table:
         _LAW,
         Column("refusal", "string", "why the law could not be had"),
         Column("note", "string", "what was special about the law"),
+        Column("outliers_refusal", "string", "why the law predicts no top values, if it might have"),
         *_estimate_columns("ks", "mean Kolmogorov-Smirnov distance over draws"),
         *_estimate_columns("wasserstein", "mean Wasserstein-1 distance over draws"),
         Column("ks_pooled", "float64", "Kolmogorov-Smirnov distance of all draws pooled"),
@@ -196,7 +197,7 @@ def _models(analysis: Analysis) -> Table:
             shared = (len(model.model.seeds), model.draws, model.noise, model.estimate_error, model.zeros)
             for law in model.laws:
                 distances = (*_ends(law.ks), *_ends(law.wasserstein), law.ks_pooled, law.atom)
-                yield (*_head(model.model), *shared, law.law, law.refusal, law.note, *distances)
+                yield (*_head(model.model), *shared, law.law, law.refusal, law.note, law.outliers_refusal, *distances)
 
     return Table("models", "one row a model and law", columns, tuple(rows()))
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.linalg import eigvalsh_tridiagonal
 
 from gequiv.attention import Attention
-from gequiv.errors import ParameterError
+from gequiv.errors import ExecutionError, ParameterError, StorageError
 from gequiv.simulation import compare, ks_between, laws_distance
-from gequiv.simulation.campaign.analysis import analyse
-from gequiv.simulation.campaign.measured import TRACY_WIDOM, measure, sampling_noise
+from gequiv.simulation.campaign import measured
+from gequiv.simulation.campaign.analysis import analyse, expected_rows
+from gequiv.simulation.campaign.measured import TRACY_WIDOM, _top_values, comparison_key, measure, sampling_noise
 from gequiv.simulation.campaign.model import Campaign, Claim, Model, Plan
 from gequiv.simulation.campaign.store import Store
 from gequiv.simulation.campaign.tables import tables
@@ -177,6 +181,14 @@ def test_rows_alone(store):
     assert 1 / 200 < found.models[0].expected_rows["participation"] < 1.1 * math.exp(0.25) / 200
 
 
+def test_rows_that_see_different_numbers_of_keys_have_no_prediction():
+    def expected(**more):
+        return expected_rows(Model("g", dataclasses.replace(HEAD, **more), Plan(), (), SEEDS))
+
+    assert expected(mask="block:50") == expected(keys=50) != {}
+    assert expected(mask="causal") == expected(mask="window:9") == expected(bias=0.1) == {}
+
+
 def test_matrix_free_estimates(store, law):
     model = Model("g", HEAD, Plan(method="lanczos", statistics=("spectrum", "top")), LAWS, SEEDS)
     fill(store, model, law, error=np.array([0.004]), top=np.array([9.0, 8.0]))
@@ -247,6 +259,77 @@ def test_tracy_widom_means():
         np.mean(found, axis=0), np.std(found, axis=0) / math.sqrt(2500), TRACY_WIDOM, strict=True
     ):
         assert abs(mean - expected) < 4 * error + 0.01
+
+
+class Edge:
+    """A law with a square-root edge at 1 whose values near it are `scale` apart, and an outlier at `outlier`."""
+
+    def __init__(self, scale, outlier=math.inf):
+        self.scale = scale
+        self.outlier = SimpleNamespace(location=outlier, origin="column direction", visible=True)
+
+    def support(self):
+        return [(0.0, 1.0)]
+
+    def outliers(self):
+        return [self.outlier]
+
+    def edge_scale(self):
+        return self.scale
+
+    def cdf(self, x):
+        return 1 - 2 * ((1 - x) / self.scale) ** 1.5 / (3 * math.pi) / HEAD.tokens
+
+
+def test_top_values_that_make_no_sense_are_refused():
+    model = Model("g", HEAD, Plan(), ("finite",), SEEDS)
+    found, silence = _top_values(Edge(0.01), "finite", model)
+    assert found == [(1 + mean * 0.01, "edge") for mean in TRACY_WIDOM]
+    assert silence == ""
+    found, silence = _top_values(Edge(0.26), "finite", model)  # four scales reach below 0
+    assert found == []
+    assert "no square root" in silence
+    assert _top_values(Edge(0.5, 2.0), "finite", model)[0] == [(2.0, "column direction")]
+
+
+def test_comparisons_that_cannot_be_kept_are_made_again(store, law, monkeypatch):
+    model = Model("g", HEAD, Plan(), LAWS, SEEDS)
+    fill(store, model, law, np.random.default_rng(1))
+
+    def full(*_, **__):
+        raise StorageError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", full)
+        found = texts(analyse(campaign_of(model), store))
+    assert store.keys("comparisons") == []
+    assert texts(analyse(campaign_of(model), store)) == found
+    assert store.keys("comparisons") == [comparison_key(model, store)]
+
+
+def test_many_values_are_pooled_by_their_quantiles(store, law, monkeypatch):
+    model = Model("g", HEAD, Plan(), ("limit",), SEEDS)
+    fill(store, model, law, np.random.default_rng(1))
+    exact = measure(model, store).laws["limit"].pooled
+    for key in store.keys("comparisons"):
+        store.remove(key, "comparisons")
+    monkeypatch.setattr(measured, "_POOL", 100)
+    thinned = measure(model, store).laws["limit"].pooled
+    assert 0 < abs(thinned - exact) < 1 / 100
+
+
+def test_workers_of_an_analysis_that_die_are_an_error():
+    class Deadly:
+        """A store that kills who asks."""
+
+        damaged = 0
+
+        def get(self, key, kind="draws"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    models = [Model(name, HEAD, Plan(), LAWS, SEEDS) for name in "ab"]
+    with pytest.raises(ExecutionError, match="jobs = 2: a worker process was ended"):
+        analyse(campaign_of(*models), Deadly(), jobs=2)
 
 
 def test_jobs_are_checked(store):

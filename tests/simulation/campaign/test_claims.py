@@ -266,6 +266,14 @@ def test_no_draws():
 
 
 def test_infinite_slack_opens_everything():
-    found = measured({"finite": around(0.01)}, errors=[math.inf] * 4)
-    assert decide_one("agreement", found, {"law": "finite", "tolerance": 0.1}).verdict == "not enough draws"
+    found = measured({"finite": around(0.01), "limit": around(0.1)}, errors=[math.inf] * 4)
+    for kind, options in (
+        ("agreement", {"law": "finite", "tolerance": 0.1}),
+        ("disagreement", {"law": "finite", "at_least": 0.1}),
+        ("closer", {"law": "finite", "than": "limit", "factor": 1.0}),
+    ):
+        result = decide_one(kind, found, options)
+        assert (result.verdict, result.power.could_fail) == ("not enough draws", False)
+        assert math.isinf(result.power.detectable)
+    assert "would have missed any gap" in result.power.text
     assert isinstance(estimate([1.0, 2.0]), Estimate)

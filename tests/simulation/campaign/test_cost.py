@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
+import numpy as np
 import pytest
 
 from gequiv.errors import CertificationError
@@ -71,9 +72,10 @@ def test_many_kinds_stay_within_the_budget():
     assert all(row.seconds is not None for row in cost.rows)
 
 
-def test_draws_that_cannot_be_measured():
+@pytest.mark.parametrize("error", [CertificationError, np.linalg.LinAlgError, MemoryError, OverflowError])
+def test_draws_that_cannot_be_measured(error):
     def compute(task):
-        raise CertificationError("no")
+        raise error("no")
 
     plan = campaign()
     cost = estimate_cost(plan, plan.tasks(), compute=compute)

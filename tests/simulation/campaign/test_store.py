@@ -120,6 +120,15 @@ def test_numbers_of_a_draw_are_finite(store: Store) -> None:
     assert store.has(KEY, "comparisons")
 
 
+def test_folder_that_may_not_be_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(InputFileError, match=r"cannot read folder .*Permission denied"):
+        store.keys()
+
+
 @pytest.mark.parametrize("key", ["../../x", "AB" * 32, "ab"])
 def test_bad_keys(store: Store, key: str) -> None:
     with pytest.raises(ParameterError, match="key must have 64"):
@@ -152,8 +161,10 @@ def test_folder_of_a_later_release_is_refused(store: Store) -> None:
 def test_campaign_text_is_kept_and_replaced(store: Store) -> None:
     assert store.source() == "text"
     store.put(KEY, record())
-    store.prepare("other β")
+    assert store.name() == "campaign"
+    store.prepare("other β", "β")
     assert store.source() == "other β"
+    assert store.name() == "β"
     assert store.has(KEY)
     (store.folder / "campaign.toml").unlink()
     with pytest.raises(InputFileError, match="run the campaign file again"):
