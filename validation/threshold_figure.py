@@ -48,7 +48,8 @@ def rows_panel(axis: Any, rows: list[dict[str, str]], statistic: str, power: int
         axis.plot(gamma, value, "o", color=colour, markersize=3.5, label=f"$n = {n}$")
         line = [participation(n, float(np.sqrt(g * np.log(n))), power) for g in FINE]
         axis.plot(FINE, line, color=colour, linewidth=1)
-    axis.plot(FINE, [participation_limit(float(g), power) for g in FINE], color=_common.INK, linewidth=2.2)
+    finest = np.linspace(FINE[0], FINE[-1], 1000)
+    axis.plot(finest, [participation_limit(float(g), power) for g in finest], color=_common.INK, linewidth=2.2)
     axis.axvline(threshold(power), color=_common.INK, linewidth=0.7, linestyle=":")
     axis.set_title(label)
     axis.set_ylim(0, None)
