@@ -20,7 +20,6 @@ from rich.table import Table
 import gequiv
 from gequiv.attention import Attention
 from gequiv.laws.base import Law
-from gequiv.simulation import ks_between
 
 RESULTS = Path(__file__).parent / "results"
 INK, LAW, BELIEVED, SOFT = "#222222", "#0b6e6e", "#d1495b", "#b8c4cc"
@@ -141,15 +140,6 @@ def helped_claim(cells: list[dict[str, Any]], key: str = "norm_nodes_forced") ->
         "all",
         not helped,
     )
-
-
-def sampling_noise(spectra: list[np.ndarray]) -> float | None:
-    """What draws are from each other, as one draw is from its law: as `gequiv.validate` has it; None for one draw."""
-    count = len(spectra)
-    if count < 2:
-        return None
-    distances = [ks_between(spectra[i], spectra[:i] + spectra[i + 1 :]) for i in range(count)]
-    return math.fsum(distances) / count * math.sqrt((count - 1) / count)
 
 
 def folder(options: argparse.Namespace) -> Path:

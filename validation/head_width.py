@@ -25,6 +25,7 @@ import numpy as np
 
 import gequiv
 from gequiv.attention import Attention
+from gequiv.simulation import sampling_noise
 from validation import _common
 from validation._common import Claim
 
@@ -59,7 +60,7 @@ def run_cell(tokens: int, head_dim: int, beta: float, draws: int, seed: int) -> 
         "finite_ks_error": finite.ks_error,
         "limit_ks_per_draw": list(limit.ks_per_draw),
         "limit_ks_mean": limit.ks_mean,
-        "sampling_noise": _common.sampling_noise(spectra),
+        "sampling_noise": sampling_noise(spectra),
         "order": law.order,
         "norm_nodes": law.norm_nodes,
         "norm_nodes_forced": forced,

@@ -26,7 +26,7 @@ import numpy as np
 
 import gequiv
 from gequiv.attention import Attention, ensemble
-from gequiv.simulation import ks_between
+from gequiv.simulation import ks_between, sampling_noise
 from gequiv.simulation.experiment import total_mass
 from validation import _common
 from validation._common import Claim
@@ -73,7 +73,7 @@ def run_cell(name: str, tokens: int, beta: float, draws: int, linear_draws: int,
         "ks_mean": found.ks_mean,
         "ks_error": found.ks_error,
         "ks_pooled": found.ks,
-        "sampling_noise": _common.sampling_noise(spectra),
+        "sampling_noise": sampling_noise(spectra),
         "linear_ks_per_draw": to_linear,
         "linear_ks_mean": float(np.mean(to_linear)),
         "law_mass_error": abs(total_mass(law) - 1),

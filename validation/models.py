@@ -36,6 +36,7 @@ import numpy as np
 
 import gequiv
 from gequiv.attention import Attention, ensemble
+from gequiv.simulation import sampling_noise
 from validation import _common
 from validation._common import Claim
 
@@ -224,7 +225,7 @@ def run_cell(model: str, depth: int, index: int, tokens: int, inputs: int, seed:
         "ks_mean": found.ks_mean,
         "ks_error": found.ks_error,
         "own_draws_ks_mean": gequiv.compare(law, own).ks_mean,
-        "sampling_noise": _common.sampling_noise(spectra),
+        "sampling_noise": sampling_noise(spectra),
         "norm_nodes_forced": forced,
         "figure": _common.log_density(spectra, low, high, law=law),
     }

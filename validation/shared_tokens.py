@@ -25,6 +25,7 @@ import numpy as np
 
 import gequiv
 from gequiv.attention import Attention
+from gequiv.simulation import sampling_noise
 from validation import _common
 from validation._common import Claim
 
@@ -68,7 +69,7 @@ def run_cell(sizes: tuple[int, int, int], beta: float, draws: int, seed: int) ->
         "sizes_ks_mean": from_sizes.ks_mean,
         "limit_ks_per_draw": list(from_limit.ks_per_draw),
         "limit_ks_mean": from_limit.ks_mean,
-        "sampling_noise": _common.sampling_noise(spectra),
+        "sampling_noise": sampling_noise(spectra),
         "figure": _common.log_density(spectra, low, high, known=laws[0], sizes=by_sizes, limit=limit),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from gequiv._checks import Array
 from gequiv.attention.entries import draw_entries
+from gequiv.attention.masks import row_blocks
 from gequiv.attention.score import score_function
 from gequiv.errors import CertificationError, ParameterError
 
@@ -65,12 +65,6 @@ def _covariance_root(head: Attention, width: int) -> Array | float:
     return root
 
 
-def tiles(rows: int, columns: int, numbers: int = TILE) -> Iterator[tuple[int, int]]:
-    """(start, stop) of blocks of rows that cover all, of about `numbers` entries each, one row at least."""
-    step = max(1, numbers // columns)
-    return ((start, min(start + step, rows)) for start in range(0, rows, step))
-
-
 def softmax_rows(scores: Reals, beta: float, log_weights: Array | None = None) -> Array:
     """Row softmax of beta * scores + log_weights, in place; returns the logarithms of the row sums of its exponentials.
 
@@ -112,8 +106,8 @@ class RowKernel:
         self.visibility = head.visibility
         self.function = None if head.score is None else score_function(head.score, head.beta)
 
-    def __call__(self, scores: Reals, start: int) -> Array:
-        """Rows start, … of A in place of those of S; returns the logarithms of the sums that normalise them.
+    def __call__(self, scores: Reals, start: int) -> None:
+        """Rows start, … of A in place of those of S.
 
         Raises
         ------
@@ -122,7 +116,8 @@ class RowKernel:
         stop = start + len(scores)
         if self.function is None:
             weights = None if self.visibility is None else self.visibility.log_weights(start, stop)
-            return softmax_rows(scores, self.head.beta, weights)
+            softmax_rows(scores, self.head.beta, weights)
+            return
         scores[...] = self.function(scores.astype(np.float64, copy=False))
         if self.visibility is not None:
             scores[~self.visibility.visible(start, stop)] = 0
@@ -137,15 +132,6 @@ class RowKernel:
                 "take more keys, or a score that vanishes or turns negative less often"
             )
         scores /= sums.astype(scores.dtype, copy=False)
-        log_sums: Array = np.log(sums[:, 0])
-        return log_sums
-
-    def centre(self, rows: Reals, start: int) -> None:
-        """Subtract rows start, … of Ā, in place."""
-        if self.visibility is None:
-            rows -= 1 / rows.shape[1]
-        else:
-            rows -= self.visibility.mean_rows(start, start + len(rows)).astype(rows.dtype, copy=False)
 
 
 def draw_attention(head: Attention, rng: np.random.Generator, dtype: str = "float64") -> Reals:
@@ -153,7 +139,7 @@ def draw_attention(head: Attention, rng: np.random.Generator, dtype: str = "floa
     left, right = draw_factors(head, rng)
     matrix: Reals = left.astype(dtype, copy=False) @ right.astype(dtype, copy=False).T
     kernel = RowKernel(head)
-    for start, stop in tiles(*matrix.shape):
+    for start, stop in row_blocks(head.tokens, head.columns, TILE):
         kernel(matrix[start:stop], start)
     return matrix
 
@@ -181,7 +167,7 @@ def draw_linear_model(head: Attention, rng: np.random.Generator) -> Array:
 def centred(attention: Reals, visibility: Visibility | None = None) -> Reals:
     """√keys (A - Ā), Ā = 1/keys without a visibility; `attention` is overwritten."""
     rows, keys = attention.shape
-    for start, stop in tiles(rows, keys):
+    for start, stop in row_blocks(rows, keys, TILE):
         attention[start:stop] -= 1 / keys if visibility is None else visibility.mean_rows(start, stop)
         attention[start:stop] *= np.sqrt(keys).astype(attention.dtype)
     return attention

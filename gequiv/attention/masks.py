@@ -126,6 +126,12 @@ def normalised_bias(bias: Any, tokens: int, keys: int) -> float | FrozenArray | 
     return bias if isinstance(bias, FrozenArray) else FrozenArray(array)
 
 
+def row_blocks(rows: int, columns: int, numbers: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of blocks of rows that cover all, of about `numbers` entries each, one row at least."""
+    step = max(1, numbers // columns)
+    return ((start, min(start + step, rows)) for start in range(0, rows, step))
+
+
 class Visibility:
     """What the rows of a head see: keys by a mask, weighted by a bias. Nothing of size tokens × keys is kept.
 
@@ -304,8 +310,7 @@ class Visibility:
         return self._blocks(self.tokens)
 
     def _blocks(self, rows: int) -> Iterator[tuple[int, int]]:
-        step = max(1, _BLOCK // self.keys)
-        return ((start, min(start + step, rows)) for start in range(0, rows, step))
+        return row_blocks(rows, self.keys, _BLOCK)
 
     def reach(self) -> tuple[int, int]:
         """Smallest and largest position minus key that may be visible."""

@@ -20,6 +20,7 @@ import numpy as np
 from gequiv import _checks
 from gequiv._checks import Array
 from gequiv.attention import ensemble
+from gequiv.attention.masks import row_blocks
 from gequiv.attention.score import score_function
 from gequiv.errors import CertificationError, ParameterError
 
@@ -220,9 +221,8 @@ class AttentionOperator:
         _ = self._normalised
         tokens, keys = self.shape
         if by_columns:
-            step = self._numbers // tokens
-            for start in range(0, keys, step):
-                columns, rows = slice(start, min(start + step, keys)), slice(0, tokens)
+            for start, stop in row_blocks(keys, tokens, self._numbers):
+                columns, rows = slice(start, stop), slice(0, tokens)
                 yield rows, columns, self._attention(rows, columns)
         else:
             for start, stop, columns in self._row_blocks():
@@ -233,9 +233,7 @@ class AttentionOperator:
         tokens, keys = self.shape
         low, high = (-keys, tokens + keys) if self._visibility is None else self._visibility.reach()
         offset = keys - tokens
-        step = self._numbers // keys
-        for start in range(0, tokens, step):
-            stop = min(start + step, tokens)
+        for start, stop in row_blocks(tokens, keys, self._numbers):
             first, last = max(0, start + offset - high), min(keys, stop + offset - low)
             yield start, stop, slice(first, last)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ import typer
 from gequiv.cli import report as words
 from gequiv.cli.errors import Stopped, complain, quiet_pipe
 from gequiv.cli.options import Json
+from gequiv.cli.progress import progress_bar, spinner
 from gequiv.errors import InputFileError, ParameterError
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def clean(
             typer.confirm(question, abort=True)
         cleaned = store.remove_all()
     else:
-        with _status("reading the stored draws"):
+        with spinner("reading the stored draws"):
             current = {comparison_key(model, store) for model in plan.models}
         cleaned = store.clean(plan, comparisons=current)
     _say([_cleaned_text(cleaned)])
@@ -216,8 +217,8 @@ def _compute(plan: Campaign, folder: Path, jobs: int, dask: str | None, memory: 
 
     total = len(plan.tasks())
     try:
-        with _progress("drawing") as progress:
-            summary = run(plan, folder, jobs=jobs, dask=dask, memory=memory, progress=progress)
+        with progress_bar("drawing", elapsed=True) as told:
+            summary = run(plan, folder, jobs=jobs, dask=dask, memory=memory, progress=told)
     except CampaignInterrupted as interrupt:
         stored = interrupt.summary.known + interrupt.summary.computed
         raise Stopped(
@@ -248,7 +249,7 @@ def _print_plan(plan: Campaign, folder: Path, jobs: int) -> None:
 
     store = Store(folder)
     tasks = plan.tasks()
-    with _status("measuring small draws"):
+    with spinner("measuring small draws"):
         missing = [task for task in tasks if not store.has(task.key)]
         cost = estimate_cost(plan, missing)
     there = len(tasks) - len(missing)
@@ -306,7 +307,7 @@ def _cost_lines(cost: Cost, jobs: int, available: int) -> Iterator[str]:
 def _print_status(plan: Campaign, store: Store, *, as_json: bool) -> None:
     counts = []
     sizes: dict[str, int] = {}
-    with _status("reading the stored draws"):
+    with spinner("reading the stored draws"):
         wanted = {task.key for task in plan.tasks()}
         stored = set(store.keys())
         for key in stored:
@@ -393,9 +394,9 @@ def _report(folder: Path, jobs: int, *, as_json: bool) -> int:
     from gequiv.simulation.campaign.analysis import analyse
     from gequiv.simulation.campaign.tables import write_tables
 
-    with _progress("comparing with the laws") as progress:
-        analysis = analyse(plan, store, jobs=jobs, progress=progress)
-    with _status("writing the report"):
+    with progress_bar("comparing with the laws", elapsed=True) as told:
+        analysis = analyse(plan, store, jobs=jobs, progress=told)
+    with spinner("writing the report"):
         write_tables(analysis, folder)
         write_page(analysis, folder / _REPORT)
     passed = all(claim.verdict == "held" for claim in analysis.claims)
@@ -529,49 +530,3 @@ def _table(title: str, headings: Iterable[str]) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table
-
-
-@contextmanager
-def _progress(task: str) -> Iterator[Callable[..., None]]:
-    """A bar with the time that is left, on standard error, gone when done; silent where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        identifier = bar.add_task(task, total=None)
-
-        def told(done: int, total: int, _title: str = "") -> None:
-            if bar.tasks[0].total is None:  # what was there before took no time
-                bar.reset(identifier, completed=done, total=total)
-            bar.update(identifier, completed=done, total=total)
-
-        yield told
-
-
-@contextmanager
-def _status(task: str) -> Iterator[None]:
-    """A word on standard error while something takes a moment; silent where that is no terminal."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(task):
-        yield

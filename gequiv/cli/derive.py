@@ -6,8 +6,7 @@ import importlib.util
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ import typer
 from gequiv.attention import score_formula
 from gequiv.cli import files, report
 from gequiv.cli.errors import complain, quiet_pipe
+from gequiv.cli.progress import spinner
 from gequiv.errors import InputFileError, ParameterError
 
 if TYPE_CHECKING:
@@ -165,27 +165,13 @@ def _table() -> RenderableType:
 # -- running them --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _status(task: str) -> Iterator[None]:
-    """A spinner on standard error, gone when done; silent where that is not a terminal."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status(Text(task)):
-            yield
-    else:
-        yield
-
-
 def _show(run: Callable[[], Derivation], task: str, latex: Path | None) -> None:
     from rich.console import Console
 
     from gequiv.symbolic.derivation import DerivationError
 
     try:
-        with _status(task):
+        with spinner(task):
             result = run()
     except DerivationError as error:
         complain(str(error), kind="failed: ")
@@ -211,7 +197,7 @@ def _run_all() -> int:
     for k, item in enumerate(known):
         start = time.perf_counter()
         try:
-            with _status(f"{k + 1} of {len(known)}: {item.name}"):
+            with spinner(f"{k + 1} of {len(known)}: {item.name}"):
                 result = item.load().derive()
         except DerivationError as error:
             failures += 1

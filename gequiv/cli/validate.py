@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gequiv._version import __version__
 from gequiv.cli import files, report
 from gequiv.cli.errors import Stopped
+from gequiv.cli.progress import progress_bar
 from gequiv.errors import ParameterError
 from gequiv.simulation.description import describe, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import RenderableType
     from rich.table import Table
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from gequiv.laws.base import Law
     from gequiv.simulation import Comparison, Validation
     from gequiv.simulation.choice import Wish
-    from gequiv.simulation.experiment import Progress
 
 DEFAULT_PLOT = Path("gequiv-validate.png")
 
@@ -73,8 +70,8 @@ def run(
     law = choose_law(head, wish, method=method)
     interrupted = False
     try:
-        with _progress(f"drawing {samples} attention matrices and their linear models") as progress:
-            result = validate(head, samples, seed, tolerance=tolerance, law=law, progress=progress)
+        with progress_bar(f"drawing {samples} attention matrices and their linear models") as told:
+            result = validate(head, samples, seed, tolerance=tolerance, law=law, progress=told)
     except ValidationInterrupted as interrupt:
         result, interrupted = interrupt.partial, True
     if plot is not None:
@@ -96,23 +93,6 @@ def run(
     if interrupted:
         raise Stopped(f"interrupted after {result.comparison.draws} of {samples} draws; the report is of these")
     return 0 if result.passed else 1
-
-
-@contextmanager
-def _progress(task: str) -> Iterator[Progress]:
-    """A progress bar on standard error, gone when done; silent where that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        identifier = bar.add_task(task, total=None)
-
-        def report_progress(done: int, total: int) -> None:
-            bar.update(identifier, completed=done, total=total)
-
-        yield report_progress
 
 
 def table(result: Validation, seed: int) -> Table:

@@ -181,6 +181,32 @@ def ks_between(a: Any, b: Any) -> float:
     return float(difference.max()) / (first.size * second.size)
 
 
+def sampling_noise(spectra: list[Array]) -> float | None:
+    r"""Mean KS distance of a draw from the others pooled, times √(1 - 1/draws) for their noise; None for one draw.
+
+    What `Comparison.ks_mean` would be for the right law. With the pool F of all N values of which a draw's
+    :math:`F_i` has n, the others are at :math:`(N F - n F_i)/(N - n)`, and the distance from them, as `ks_between` has
+    it, is :math:`N/(N - n) \sup|F_i - F|`.
+    """
+    count = len(spectra)
+    if count < 2:
+        return None
+    pool = np.sort(np.concatenate(spectra))
+    rounding = ROUNDING * float(np.abs(pool).max())
+    pool[np.abs(pool) <= rounding] = 0.0
+    distances = []
+    for spectrum in spectra:
+        sample = np.sort(spectrum)
+        sample[np.abs(sample) <= rounding] = 0.0
+        gap = 0.0
+        for side in ("left", "right"):
+            own = np.searchsorted(sample, sample, side=side) * pool.size
+            all_of_them = np.searchsorted(pool, sample, side=side) * sample.size
+            gap = max(gap, float(np.abs(own - all_of_them).max()))
+        distances.append(gap / (sample.size * (pool.size - sample.size)))
+    return math.fsum(distances) / count * math.sqrt((count - 1) / count)
+
+
 def laws_distance(a: Law, b: Law) -> float:
     r"""Kolmogorov–Smirnov distance :math:`\sup_x |F_a(x) - F_b(x)|` of two laws.
 

@@ -18,7 +18,7 @@ from gequiv.errors import ParameterError
 from gequiv.laws.base import Law
 from gequiv.laws.marchenko_pastur import MarchenkoPastur
 from gequiv.simulation.choice import Kind, LawChoice, Wish, choose_law, expected_outliers
-from gequiv.simulation.comparison import ROUNDING, Comparison, compare, ks_between, standard_error
+from gequiv.simulation.comparison import ROUNDING, Comparison, compare, ks_between, sampling_noise, standard_error
 from gequiv.simulation.description import bias_text, mask_text, weights_text
 
 Outcome = Literal["held", "failed", "undecided"]
@@ -362,8 +362,8 @@ def _conclude(
         linear=compare(choice.limit or law, linear),
         marchenko_pastur=compare(marchenko_pastur(head), spectra),
         bias=ks_between(spectra, linear),
-        noise=_noise(spectra),
-        linear_noise=_noise(linear),
+        noise=sampling_noise(spectra),
+        linear_noise=sampling_noise(linear),
         refusal=choice.refusal,
         linear_model_follows=head.visibility is None and not hasattr(law, "outliers"),
     )
@@ -393,14 +393,6 @@ def _conclude(
         spectra=tuple(spectra),
         linear_spectra=tuple(linear),
     )
-
-
-def _noise(spectra: list[Array]) -> float | None:
-    count = len(spectra)
-    if count < 2:
-        return None
-    distances = [ks_between(spectra[i], spectra[:i] + spectra[i + 1 :]) for i in range(count)]
-    return math.fsum(distances) / count * math.sqrt((count - 1) / count)
 
 
 def _outliers(law: Law, spectra: list[Array]) -> Outliers:

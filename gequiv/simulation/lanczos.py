@@ -299,7 +299,7 @@ def spectral_cdf(
     Raises
     ------
     ParameterError : method is unknown, grid holds NaN or no real numbers, or as `spectral_estimate`.
-    CertificationError : a tenth of the values and more pile up at zero unresolved, and the grid has points there.
+    CertificationError : a twentieth of the values and more pile up at zero unresolved, and the grid has points there.
     """
     _refuse_no_head(a)
     points = _checks.real_array("grid", grid)
@@ -487,9 +487,9 @@ class BlockLanczos:
         self.beside.append(beside)
         self.basis.append(np.ascontiguousarray(q[:, :rank]))
 
-    def matrix(self, steps: int) -> Array:
-        """The block tridiagonal matrix of the first steps."""
-        ends = np.cumsum([0, *(len(block) for block in self.diagonal[:steps])])
+    def matrix(self) -> Array:
+        """The block tridiagonal matrix of all steps."""
+        steps, ends = self.steps, np.cumsum([0, *(len(block) for block in self.diagonal)])
         whole = np.zeros((ends[-1], ends[-1]))
         for k in range(steps):
             whole[ends[k] : ends[k + 1], ends[k] : ends[k + 1]] = self.diagonal[k]
@@ -503,7 +503,7 @@ class BlockLanczos:
 
         At most half of the Krylov space is taken, unless it is invariant.
         """
-        whole = self.matrix(self.steps)
+        whole = self.matrix()
         values, vectors = np.linalg.eigh(whole)
         if self.ended:
             first = 0
@@ -522,7 +522,7 @@ class BlockLanczos:
         """The largest Ritz values, descending, and their residuals."""
         from scipy.linalg import eigh
 
-        whole = self.matrix(self.steps)
+        whole = self.matrix()
         first = max(0, len(whole) - number)
         values, vectors = eigh(whole, subset_by_index=(first, len(whole) - 1))
         residuals = np.zeros(len(values))

@@ -20,7 +20,7 @@ from gequiv.attention.parameters import Attention
 from gequiv.errors import CertificationError, ParameterError, StorageError
 from gequiv.laws.base import Law
 from gequiv.simulation.campaign.model import ROW_STATISTICS, Model
-from gequiv.simulation.comparison import ROUNDING, compare, laws_distance
+from gequiv.simulation.comparison import ROUNDING, compare, laws_distance, sampling_noise
 
 MEASURED_FORMAT = 1
 """Version of what is kept of a model: a higher one makes earlier records unknown."""
@@ -309,7 +309,7 @@ def _tops(model: Model, draws: list[dict[str, Array]]) -> Array:
 def _spectral_record(model: Model, spectra: list[Array]) -> dict[str, Array]:
     record: dict[str, Array] = {}
     if len(spectra) > 1:
-        record["noise"] = np.array([sampling_noise(spectra)])
+        record["noise"] = np.array([sampling_noise(spectra)], dtype=np.float64)
     laws, refused = _laws(model)
     for name, reason in refused.items():
         record[f"{name}.refusal"] = _coded(reason)
@@ -357,29 +357,6 @@ def _compared(law: Law, spectra: list[Array], pool: Array) -> dict[str, Array]:
         "expected": np.array([by_order[0][order].law for order in orders]),
         "moments": np.array([[moments[order].sample for order in orders] for moments in by_order]),
     }
-
-
-def sampling_noise(spectra: list[Array]) -> float:
-    r"""Mean KS distance of a draw from the others pooled, times √(1 - 1/draws) for the noise of those.
-
-    As `gequiv.validate` has it. With the pool F of all N values of which a draw's :math:`F_i` has n, the others are at
-    :math:`(N F - n F_i)/(N - n)`, and the distance from them is :math:`N/(N - n) \sup|F_i - F|`.
-    """
-    pool = np.sort(np.concatenate(spectra))
-    rounding = ROUNDING * float(np.abs(pool).max())
-    pool[np.abs(pool) <= rounding] = 0.0
-    distances = []
-    for spectrum in spectra:
-        sample = np.sort(spectrum)
-        sample[np.abs(sample) <= rounding] = 0.0
-        gap = 0.0
-        for side in ("left", "right"):
-            own = np.searchsorted(sample, sample, side=side) * pool.size
-            all_of_them = np.searchsorted(pool, sample, side=side) * sample.size
-            gap = max(gap, float(np.abs(own - all_of_them).max()))
-        distances.append(gap / (sample.size * (pool.size - sample.size)))
-    count = len(spectra)
-    return math.fsum(distances) / count * math.sqrt((count - 1) / count)
 
 
 def _histogram_top(pool: Array, laws: list[Law]) -> float:
