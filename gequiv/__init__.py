@@ -19,7 +19,9 @@ from gequiv.laws import GaussianChainPlusNoise, Law, MarchenkoPastur, SingularVa
 
 if TYPE_CHECKING:
     from gequiv.dyson import WeightedChainPlusNoise
+    from gequiv.attention.temperature import schedule, temperature
     from gequiv.expressions import law_of
+    from gequiv.inspection import inspect_attention
     from gequiv.simulation import Comparison, compare, validate
 
 # imported on first use, so that `import gequiv` stays fast
@@ -27,7 +29,10 @@ _LAZY = {
     "WeightedChainPlusNoise": "gequiv.dyson",
     "Comparison": "gequiv.simulation",
     "compare": "gequiv.simulation",
+    "inspect_attention": "gequiv.inspection",
     "law_of": "gequiv.expressions",
+    "schedule": "gequiv.attention.temperature",
+    "temperature": "gequiv.attention.temperature",
     "validate": "gequiv.simulation",
 }
 
@@ -45,7 +50,10 @@ __all__ = [
     "WeightedChainPlusNoise",
     "__version__",
     "compare",
+    "inspect_attention",
     "law_of",
+    "schedule",
+    "temperature",
     "validate",
 ]
 

@@ -1,0 +1,6 @@
+"""Real heads: what is random in an attention matrix, and what is not."""
+
+from gequiv.inspection.arrays import inspect_attention
+from gequiv.inspection.report import HeadReport, OutlyingDirection, Report
+
+__all__ = ["HeadReport", "OutlyingDirection", "Report", "inspect_attention"]

@@ -1,0 +1,119 @@
+"""Inspection of attention matrices: of an array, a file or tensors."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from gequiv import _checks
+from gequiv.attention.masks import normalised_mask
+from gequiv.errors import ParameterError
+from gequiv.inspection.engine import Progress, SizesJudge, Subject
+from gequiv.inspection.head import measure
+from gequiv.inspection.reading import heads_of
+from gequiv.inspection.report import Report
+from gequiv.inspection.rows import examine
+
+
+def inspect_attention(
+    attention: Any,
+    *,
+    key: str | None = None,
+    scores: Any = None,
+    head_dim: int | None = None,
+    width: int | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    r"""What is random in attention matrices, and what is not: each head against the random head of its sizes.
+
+    For every head: the rows are checked, padding is cut and the mask found; β comes from the second moment of A, from
+    the entropy of its rows and from the scores (`gequiv.inspection.estimates`); the bulk of the squared singular values
+    of √n_k (A - Ā), without a mask with its columns centred, is held against the finite-size law of that one β
+    (`Attention.finite_law`), nothing else being fitted; singular values beyond what chance allows are told with their
+    vectors; and drawn random heads say how likely such distances are (`gequiv.inspection.calibration`).
+
+    The head width and the tokens' width, if they are not given, are read off the logarithm of A, whose rank and second
+    moment they determine.
+
+    Parameters
+    ----------
+    attention : probabilities of shape (heads, n_q, n_k), (layers, heads, n_q, n_k) or (n_q, n_k): an array, nested
+        lists, a torch tensor, a list of such layers, or the path of a .npy, .npz or .safetensors file. Files are read
+        head by head.
+    key : name of the array in a file of several.
+    scores : of the same shape: that of which each row's softmax the attention is; taken for the estimate of β by scores
+        in place of log A.
+    head_dim, width : d_k; and d of Gaussian tokens.
+    level : probability with which any of the heads may be called not random although all are.
+    seed : of the draws of random heads; the same seed repeats the report.
+    jobs : processes and threads; all cores by default.
+    progress : called with (done, total, what) as the work goes on.
+
+    Returns
+    -------
+    `Report` with one `HeadReport` a head.
+
+    Raises
+    ------
+    ParameterError : the array has another shape; entries are negative or NaN, a row does not sum to one or is zero; or
+        a parameter is out of range.
+    InputFileError : the file cannot be read.
+
+    Sources: Hayase, Collins, Karakida 2025 (arXiv 2510.06685); Baik, Ben Arous, Péché 2005; Holm 1979.
+    """
+    judge = SizesJudge(checked_level(level), _seed(seed), checked_jobs(jobs), progress)
+    head_dim = None if head_dim is None else _checks.positive_integer("head_dim", head_dim, minimum=2)
+    width = None if width is None else _checks.positive_integer("width", width)
+    source = heads_of(attention, key=key)
+    given = None if scores is None else heads_of(scores)
+    if given is not None and (given.layers, len(given)) != (source.layers, len(source)):
+        raise ParameterError(
+            f"scores must have as many layers and heads as attention, {len(source)} in all; got {len(given)}"
+        )
+    subjects = []
+    for done, (layer, head, matrix) in enumerate(source, 1):
+        where = f"layer {layer}, head {head}" if source.layered else f"head {head}"
+        rows = examine(matrix, source.dtype, where)
+        known = None
+        if given is not None:
+            known = given.load(layer, head)
+            if known.shape != matrix.shape:
+                raise ParameterError(
+                    f"scores must have the shape of attention, {matrix.shape} in {where}; got {known.shape}"
+                )
+            known = known[rows.kept_rows, rows.kept_keys]
+        mask = normalised_mask(rows.mask, *rows.matrix.shape)
+        measured = measure(rows.matrix, mask, scores=known, head_dim=head_dim, width=width)
+        degenerate = ""
+        if rows.uniform:
+            degenerate = "every query weighs all keys alike"
+        elif rows.identical_rows:
+            degenerate = "all queries look at the keys alike"
+        offsets = (rows.kept_rows.start or 0, rows.kept_keys.start or 0)
+        subjects.append(Subject(layer, head, measured, rows.findings, offsets, degenerate))
+        if progress is not None:
+            progress(done, len(source), "heads")
+    return Report(judge.judge(subjects), source.source, judge.level, source.layered)
+
+
+def checked_level(level: Any) -> float:
+    """A probability strictly between 0 and 1/2."""
+    probability = _checks.positive_real("level", level)
+    if not probability < 0.5:
+        raise ParameterError(f"level must be a probability below 0.5; got {level!r}")
+    return probability
+
+
+def checked_jobs(jobs: Any) -> int:
+    """Number of processes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if jobs is None else _checks.positive_integer("jobs", jobs)
+
+
+def _seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ParameterError(f"seed must be an integer of at least 0; got {seed!r}")
+    return seed

@@ -1,0 +1,100 @@
+"""The largest singular values of a matrix with their vectors, told by the tokens on which they sit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from gequiv._checks import Array
+
+LARGEST = 8
+"""Number of singular values of which vectors are kept."""
+_TOKENS = 5
+_CONSTANT = 0.5  # of a vector's square, in the constant part
+_LOCALISED = 4.0
+_SMALL = 64
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A singular value with its vectors; see `gequiv.inspection.report.OutlyingDirection`."""
+
+    value: float
+    kind: str
+    keys: tuple[int, ...]
+    key_weights: tuple[float, ...]
+    queries: tuple[int, ...]
+    query_weights: tuple[float, ...]
+    spread_keys: float
+    spread_queries: float
+
+
+def largest_directions(matrix: Array, column: Array | None = None) -> tuple[Direction, ...]:
+    """The largest singular values (squared) of a matrix (n_q, n_k), descending, with their vectors.
+
+    Parameters
+    ----------
+    column : (n_k,), a row that was taken from every row of the matrix: the direction 1 columnᵀ is one more, and first.
+    """
+    rows, keys = matrix.shape
+    found = []
+    if column is not None:
+        size = float(np.linalg.norm(column))
+        if size > 0:
+            ones = np.full(rows, 1 / np.sqrt(rows))
+            found.append(_direction(rows * size**2, ones, column / size))
+    count = min(LARGEST, min(rows, keys) - 1)
+    if count < 1 or not np.abs(matrix).max() > 0:
+        return tuple(found)
+    wide = rows <= keys
+    gram = matrix @ matrix.T if wide else matrix.T @ matrix
+    for value, vector in zip(*_top(gram, count), strict=True):
+        if not value > 1e-12 * np.trace(gram):
+            break
+        other = (matrix.T if wide else matrix) @ vector / np.sqrt(value)
+        left, right = (vector, other) if wide else (other, vector)
+        found.append(_direction(float(value), left, right))
+    return tuple(found)
+
+
+def _top(gram: Array, count: int) -> tuple[Array, Array]:
+    """The largest eigenvalues, descending, and their vectors as rows."""
+    n = len(gram)
+    if n > _SMALL:
+        start = np.random.default_rng(0).standard_normal(n)
+        try:
+            values, vectors = eigsh(gram, k=count, which="LA", v0=start)
+            return values[::-1], vectors.T[::-1]
+        except ArpackNoConvergence:
+            pass
+    values, vectors = eigh(gram, subset_by_index=[n - count, n - 1])
+    return values[::-1], vectors.T[::-1]
+
+
+def _direction(value: float, left: Array, right: Array) -> Direction:
+    sign = 1.0 if right[np.argmax(np.abs(right))] > 0 else -1.0
+    left, right = sign * left, sign * right
+    spreads = [float(1 / np.sum(vector**4)) for vector in (left, right)]
+    kind = "direction"
+    if float(left.sum()) ** 2 / left.size > _CONSTANT:
+        kind = "column"
+    elif max(spreads) < _LOCALISED:
+        kind = "token"
+    queries, keys = _largest(left), _largest(right)
+    return Direction(
+        value,
+        kind,
+        keys,
+        tuple(float(right[k]) for k in keys),
+        queries,
+        tuple(float(left[q]) for q in queries),
+        spreads[1],
+        spreads[0],
+    )
+
+
+def _largest(vector: Array) -> tuple[int, ...]:
+    return tuple(int(k) for k in np.argsort(-np.abs(vector), kind="stable")[:_TOKENS])

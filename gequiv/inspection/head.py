@@ -1,0 +1,280 @@
+"""One attention matrix, measured: its spectrum, its inverse temperatures, its sizes; and how it stands to a null."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gequiv._checks import Array
+from gequiv.attention.ensemble import centred, squared_singular_values
+from gequiv.attention.masks import Visibility
+from gequiv.inspection.directions import Direction, largest_directions
+from gequiv.inspection.estimates import FEWEST_KEYS, ScoreShape, counted, routes, score_shape
+from gequiv.inspection.nulls import Sizes, width_of
+from gequiv.inspection.tables import LawTable, empirical_threshold
+
+_USUAL_DIRECTIONS = 64.0
+_BLOCK = 1024  # rows and keys, at most, whose logarithms give the scores' shape
+_MOST_REMOVED = 0.1  # of the values may count as outliers
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    r"""What is read off one attention matrix before any null is looked at.
+
+    Attributes
+    ----------
+    rows, keys, mask : n_q, n_k and the mask, as `Attention` takes them.
+    spectrum : squared singular values of √n_k (A - Ā), without a mask with its columns centred too; descending, without
+        the value that is zero for every such matrix.
+    edge_spectrum : the values among which outliers are looked for: without a mask the same; with a mask those of the
+        matrix of rows √k_i (A - Ā)_i, k_i the keys that row i sees, which gives every row the same energy: else the
+        first rows' would hide all others.
+    energy : mean over rows of k Σ_j (A_ij - Ā_ij)², over rows of enough keys.
+    beta_energy, beta_entropy : β by the two routes of `gequiv.inspection.estimates`.
+    shape : of the scores, from the logarithm of A or from scores; None where the logarithm has infinities, or the
+        scores do not vary.
+    found_dim : d_k as given or read off; None where the head width is not known.
+    ratio : d_k/d, the same.
+    sizes : of the null of sizes alone; None where the head width is not known.
+    effective_rank : exp of the Shannon entropy of the singular values of A over their sum (Roy, Vetterli 2007).
+    column_share : of ||√n_k (A - Ā)||², what the one direction 1vᵀ has that is the same for all rows.
+    directions_found : the largest singular values of the matrix of `edge_spectrum` with their vectors; without a mask
+        first of all the direction 1vᵀ, which the spectrum does not have.
+    """
+
+    rows: int
+    keys: int
+    mask: Any
+    spectrum: Array
+    edge_spectrum: Array
+    energy: float
+    beta_energy: float
+    beta_entropy: float
+    shape: ScoreShape | None
+    found_dim: int | None
+    ratio: float
+    sizes: Sizes | None
+    effective_rank: float
+    column_share: float
+    directions_found: tuple[Direction, ...] = field(repr=False)
+    counts: tuple[tuple[int, int], ...] = field(repr=False, default=())
+
+    @property
+    def beta_scores(self) -> float | None:
+        """β by the variance of the scores."""
+        return None if self.shape is None else self.shape.beta
+
+    @property
+    def directions(self) -> float:
+        """Effective number of inner directions."""
+        return _directions(self.shape, self.found_dim, self.ratio, self.keys)
+
+    def with_sizes(self, head_dim: int, ratio: float) -> Measured:
+        """The same with other sizes of the null."""
+        sizes = Sizes(self.rows, self.keys, self.mask, head_dim, width_of(head_dim, ratio))
+        return replace(self, found_dim=head_dim, ratio=ratio, sizes=sizes)
+
+    def beta_without(self, removed: float) -> float:
+        """β by the energy when singular values whose squares sum to `removed` are taken out; no mask."""
+        total = float(self.spectrum.sum()) - removed
+        way = routes(self.counts, max(2, round(self.directions)))
+        beta = way.beta_of_energy(total / (self.rows - 1))
+        for _ in range(3):  # what centring the columns has taken of a random head's own
+            if not 0 < beta < math.inf:
+                break
+            own = min(beta**4 / (2 * self.directions), total / self.rows)
+            beta = way.beta_of_energy((total / self.rows + own) / (1 - 1 / self.rows))
+        return beta
+
+
+def measure(
+    matrix: Array,
+    mask: Any,
+    *,
+    scores: Array | None = None,
+    head_dim: int | None = None,
+    width: int | None = None,
+    light: bool = False,
+) -> Measured:
+    """Measure A, (n_q, n_k), whose rows sum to one.
+
+    Parameters
+    ----------
+    mask : as `Attention.mask`, normalised.
+    scores : (n_q, n_k), of which A is the row softmax, if they are known.
+    head_dim, width : d_k and d, if they are known.
+    light : leave out what only a report tells: vectors, the scores' shape (which then follows from d_k and d), the
+        effective rank.
+    """
+    rows, keys = matrix.shape
+    visibility = Visibility(rows, keys, mask, None)
+    visible = None if not visibility.restricts else visibility.visible(0, rows)
+    numbers = np.full(rows, keys) if visible is None else visible.sum(axis=1)
+    logs = None if light else _score_block(matrix, scores, visible)
+    shape = None if logs is None else score_shape(logs, head_dim)
+    found_dim = head_dim if head_dim is not None else _head_dim(shape)
+    ratio = 0.0 if shape is None else shape.ratio
+    if width is not None and found_dim is not None:
+        ratio = min(1.0, found_dim / width)
+    sizes = None if found_dim is None else Sizes(rows, keys, mask, found_dim, width_of(found_dim, ratio))
+
+    counts = counted(numbers)
+    enough = numbers >= counts[0][0]
+    squares = np.einsum("ij,ij->i", matrix, matrix)
+    energy = float((numbers * squares - 1)[enough].mean())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropies = -np.where(matrix > 0, matrix * np.log(matrix), 0.0).sum(axis=1)
+    way = routes(counts, max(2, round(_directions(shape, found_dim, ratio, keys))))
+    deviation = centred(matrix.copy(), visibility if visible is not None else None)
+    total = float(np.einsum("ij,ij->", deviation, deviation))
+    column = deviation.mean(axis=0)
+    column_share = rows * float(column @ column) / total if total > 0 else 0.0
+    if visible is None:
+        deviation -= column
+        spectrum = edge_spectrum = squared_singular_values(deviation)[::-1][: rows - 1]
+        found = largest_directions(deviation, column) if not light else ()
+    else:
+        spectrum = squared_singular_values(deviation)[::-1]
+        deviation *= np.sqrt(numbers / keys)[:, None]
+        edge_spectrum = squared_singular_values(deviation)[::-1]
+        found = largest_directions(deviation) if not light else ()
+    measured = Measured(
+        rows,
+        keys,
+        mask,
+        spectrum,
+        edge_spectrum,
+        energy,
+        way.beta_of_energy(energy),
+        way.beta_of_entropy(float(entropies[enough].mean())),
+        shape,
+        found_dim,
+        ratio,
+        sizes,
+        0.0 if light else _effective_rank(np.sqrt(squared_singular_values(matrix))),
+        column_share,
+        found,
+        counts,
+    )
+    if visible is None:
+        return replace(measured, beta_energy=measured.beta_without(0.0))
+    return measured
+
+
+def _directions(shape: ScoreShape | None, head_dim: int | None, ratio: float, keys: int) -> float:
+    """Effective number of inner directions: as the scores show, else that of random weights."""
+    if shape is not None:
+        return min(shape.directions, float(keys))
+    return _USUAL_DIRECTIONS if head_dim is None else head_dim / (1 + ratio) ** 2
+
+
+def _head_dim(shape: ScoreShape | None) -> int | None:
+    if shape is None:
+        return None
+    return max(2, round(shape.directions)) if shape.head_dim is None else max(2, shape.head_dim)
+
+
+def _effective_rank(singular: Array) -> float:
+    shares = singular[singular > 0] / singular.sum()
+    return math.exp(-float(shares @ np.log(shares)))
+
+
+def _score_block(matrix: Array, scores: Array | None, visible: NDArray[np.bool_] | None) -> Array | None:
+    """Scores of a block in which every row sees every key, as large as is found; None if it has infinities."""
+    rows, keys = matrix.shape
+    block = (slice(max(0, rows - _BLOCK), rows), slice(0, min(keys, _BLOCK)))
+    if visible is not None:
+        found = _seen_by_all(visible)
+        if found is None:
+            return None
+        block = found
+    if scores is not None:
+        return np.asarray(scores[block], dtype=np.float64)
+    part = matrix[block]
+    return np.log(part) if (part > 0).all() else _without_zeros(part)
+
+
+def _without_zeros(part: Array) -> Array | None:
+    """Logarithms of the rows that have no zeros, if they are at least a third."""
+    whole = (part > 0).all(axis=1)
+    return np.log(part[whole]) if 3 * int(whole.sum()) >= part.shape[0] and int(whole.sum()) > 2 else None
+
+
+def _seen_by_all(visible: NDArray[np.bool_]) -> tuple[slice, slice] | None:
+    """The largest of some blocks of rows whose common keys are consecutive."""
+    rows = len(visible)
+    best, size = None, 0
+    for start, stop in ((a * rows // 8, b * rows // 8) for a in range(8) for b in range(a + 1, 9)):
+        if stop - start < 2:
+            continue
+        common = np.flatnonzero(visible[start:stop].all(axis=0))
+        if common.size < 2:
+            continue
+        runs = np.split(common, np.flatnonzero(np.diff(common) > 1) + 1)
+        run = max(runs, key=len)
+        if min(run.size, stop - start) > size and run.size > 1:
+            best, size = (slice(start, stop), slice(int(run[0]), int(run[-1]) + 1)), min(run.size, stop - start)
+    return best if size > FEWEST_KEYS else None
+
+
+# -- against a null -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A measured head held against one table.
+
+    Attributes
+    ----------
+    beta : of the bulk.
+    table : the law.
+    outliers : number of singular values above the edge times the margin.
+    ks, wasserstein : of the others.
+    edge_excess : log of the largest squared singular value over the edge; with a mask, of `Measured.edge_spectrum` over
+        the mean energy of a row.
+    beta_excess : log of β by entropy over β by energy.
+    log_threshold : of the strength of a direction that just leaves the bulk, see `LawTable.log_threshold`; with a mask,
+        in rows √k_i (A - Ā)_i and in units of the root of the mean energy.
+    log_unit : log of the edge, or with a mask of that energy.
+    """
+
+    beta: float
+    table: LawTable
+    outliers: int
+    ks: float
+    wasserstein: float
+    edge_excess: float
+    beta_excess: float
+    log_threshold: float
+    log_unit: float
+
+
+def hold(measured: Measured, beta: float, table: LawTable, margin: float = math.inf) -> Held:
+    """Hold the head against the table of β; values above the edge times e^margin are outliers."""
+    values = measured.edge_spectrum
+    masked = values is not measured.spectrum
+    unit = math.log(measured.energy) if masked else table.log_edge
+    count = 0
+    if math.isfinite(margin):
+        count = min(int(np.count_nonzero(values > math.exp(unit + margin))), int(_MOST_REMOVED * values.size))
+    bulk = measured.spectrum if masked else measured.spectrum[count:]
+    top = float(values[0])
+    both = (measured.beta_entropy, beta)
+    fine = all(0 < b < math.inf for b in both)
+    aspect = measured.rows / measured.keys
+    return Held(
+        beta,
+        table,
+        count,
+        table.ks(bulk),
+        table.wasserstein(bulk),
+        math.log(top) - unit if top > 0 else -math.inf,
+        math.log(both[0] / both[1]) if fine else math.inf,
+        empirical_threshold(values[1:], top, aspect) - unit / 2 if masked else table.log_threshold,
+        unit,
+    )
