@@ -10,6 +10,7 @@ import typer
 from gequiv.cli.campaign import app as campaign_app
 from gequiv.cli.derive import derive
 from gequiv.cli.errors import OneLineErrors
+from gequiv.cli.inspect import inspect
 from gequiv.cli.options import (
     DEFAULTS,
     Alibi,
@@ -61,6 +62,7 @@ def gequiv(
     [bold]gequiv validate[/bold] draws attention matrices and says whether the law holds.
     [bold]gequiv predict[/bold] prints the law.
     [bold]gequiv derive[/bold] derives it, step by step.
+    [bold]gequiv inspect[/bold] says of real heads which are random, and what is not random in the others.
     [bold]gequiv campaign[/bold] runs thousands of draws and reports on them.
 
     Exit codes: 0 done; 1 the verdict failed, or needs more draws; 2 bad
@@ -218,6 +220,7 @@ def validate(
 
 
 app.command()(derive)
+app.command()(inspect)
 app.add_typer(campaign_app, name="campaign")
 
 __all__: list[Any] = ["app"]

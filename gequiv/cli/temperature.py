@@ -190,6 +190,8 @@ def _run(
         start = tokens if reference is None else reference
         sizes = _lengths(lengths, start)
         at = found.beta if found is not None else 1.0 if beta is None else beta
+        if plot is not None and len(sizes) < 2:
+            raise ParameterError(f"--lengths must be at least two with --plot; got {lengths!r}")
         names = ["constant", "sqrt-log", "ssmax", "yarn"] if schedule is None else _names(schedule)
         with spinner("predicting spectra"):
             sweeps = {name: context_sweep(head_dim, sizes, name, beta=at, reference=start) for name in names}

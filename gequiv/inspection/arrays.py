@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
 from gequiv import _checks
+from gequiv._checks import Array
 from gequiv.attention.masks import normalised_mask
 from gequiv.errors import ParameterError
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
 from gequiv.inspection.head import measure
 from gequiv.inspection.reading import heads_of
 from gequiv.inspection.report import Report
-from gequiv.inspection.rows import examine
+from gequiv.inspection.rows import Rows, examine
 
 
 def inspect_attention(
@@ -73,8 +77,8 @@ def inspect_attention(
         raise ParameterError(
             f"scores must have as many layers and heads as attention, {len(source)} in all; got {len(given)}"
         )
-    subjects = []
-    for done, (layer, head, matrix) in enumerate(source, 1):
+
+    def one(layer: int, head: int, matrix: Array) -> Subject:
         where = f"layer {layer}, head {head}" if source.layered else f"head {head}"
         rows = examine(matrix, source.dtype, where)
         known = None
@@ -85,18 +89,30 @@ def inspect_attention(
                     f"scores must have the shape of attention, {matrix.shape} in {where}; got {known.shape}"
                 )
             known = known[rows.kept_rows, rows.kept_keys]
-        mask = normalised_mask(rows.mask, *rows.matrix.shape)
-        measured = measure(rows.matrix, mask, scores=known, head_dim=head_dim, width=width)
-        degenerate = ""
-        if rows.uniform:
-            degenerate = "every query weighs all keys alike"
-        elif rows.identical_rows:
-            degenerate = "all queries look at the keys alike"
-        offsets = (rows.kept_rows.start or 0, rows.kept_keys.start or 0)
-        subjects.append(Subject(layer, head, measured, rows.findings, offsets, degenerate))
-        if progress is not None:
-            progress(done, len(source), "heads")
+        return subject_of(layer, head, rows, scores=known, head_dim=head_dim, width=width)
+
+    subjects = []
+    with threadpool_limits(1 if judge.jobs > 1 else None):
+        found = Parallel(n_jobs=judge.jobs, prefer="threads", return_as="generator", pre_dispatch="n_jobs")(
+            delayed(one)(*item) for item in source
+        )
+        for subject in found:
+            subjects.append(subject)
+            if progress is not None:
+                progress(len(subjects), len(source), "heads")
     return Report(judge.judge(subjects), source.source, judge.level, source.layered)
+
+
+def subject_of(layer: int, head: int, rows: Rows, **known: Any) -> Subject:
+    """A head whose rows were examined, measured; `known` as for `measure`."""
+    mask = normalised_mask(rows.mask, *rows.matrix.shape)
+    degenerate = ""
+    if rows.uniform:
+        degenerate = "every query weighs all keys alike"
+    elif rows.identical_rows:
+        degenerate = "all queries look at the keys alike"
+    offsets = (rows.kept_rows.start or 0, rows.kept_keys.start or 0)
+    return Subject(layer, head, measure(rows.matrix, mask, **known), rows.findings, offsets, degenerate)
 
 
 def checked_level(level: Any) -> float:

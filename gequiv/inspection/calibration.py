@@ -1,12 +1,13 @@
 r"""What chance alone does: the statistics of random heads, drawn and held against their laws as real heads are.
 
-Three statistics say how far a head is from random: the Kolmogorov–Smirnov distance D of its bulk from the law of its
-own β, the logarithm of its largest squared singular value over the edge, and the logarithm of its β by entropy over its
-β by energy. Their laws for random heads have no closed form: eigenvalues repel each other, β is fitted, the law itself
-is that of a large matrix. They are learned from draws at the anchors :math:`1.5^k`: mean, standard deviation and
-skewness of log D, and of the two others, between anchors by linear interpolation in log β (of the log deviation).
-The p-value of a statistic is that of a Pearson type III variable of these moments, of skewness at least 0.3, seen with
-the t-distribution's allowance for moments known from few draws.
+Four statistics say how far a head is from random: the Kolmogorov–Smirnov distance D of its bulk from the law of its
+own β, the logarithm of its largest squared singular value over the edge, once of vectors that are not localised and
+once of any, and the logarithm of its β by entropy over its β by energy. Their laws for random heads have no closed
+form: eigenvalues repel each other, β is fitted, the law itself is that of a large matrix. They are learned from draws at
+the anchors :math:`1.25^k`: mean, standard deviation and skewness of log D and of the others, between anchors by linear
+interpolation in log β (of the log deviation).
+The p-value of a statistic is that of a Pearson type III variable of these moments, of at least the skewness that such
+statistics have where draws are few to tell, seen with the t-distribution's allowance for moments known from few draws.
 """
 
 from __future__ import annotations
@@ -21,26 +22,30 @@ from scipy import stats
 from gequiv._checks import Array
 from gequiv.inspection.head import Held
 
-STEP = math.log(1.5)
-DRAWS = 32
-_LEAST_SKEW, _MOST_SKEW = 0.3, 2.0
+STEP = math.log(1.25)
+DRAWS = 48
+_LEAST_SKEWNESS = (0.3, 0.5, 1.0, 0.5)
+_MOST_SKEWNESS = 2.0
 _LEAST_DEVIATION = 1e-6
 
 
 def statistics(held: Held) -> Array:
-    """log D, edge excess, β excess."""
-    return np.array([math.log(max(held.ks, 1e-12)), held.edge_excess, held.beta_excess])
+    """log D, edge excesses, β excess."""
+    return np.array([math.log(max(held.ks, 1e-12)), held.edge_excess, held.edge_excess_local, held.beta_excess])
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean, log of the standard deviation and skewness of the three statistics over draws, each of shape (3,)."""
+    """Mean, log of the standard deviation and skewness of the four statistics over draws, each of shape (4,).
+
+    With a mask also the log of the detection threshold over the root of the mean energy of a row.
+    """
 
     mean: Array
     log_deviation: Array
     skewness: Array
-    log_threshold: float
     draws: int
+    log_threshold: float = math.nan
 
     @classmethod
     def of(cls, helds: list[Held]) -> Moments:
@@ -48,8 +53,7 @@ class Moments:
         values = np.array([statistics(held) for held in helds])
         mean, deviation = values.mean(axis=0), np.maximum(values.std(axis=0, ddof=1), _LEAST_DEVIATION)
         skewness = (((values - mean) / deviation) ** 3).mean(axis=0)
-        threshold = float(np.mean([held.log_threshold for held in helds]))
-        return cls(mean, np.log(deviation), skewness, threshold, len(helds))
+        return cls(mean, np.log(deviation), skewness, len(helds))
 
     def toward(self, other: Moments, share: float) -> Moments:
         """Moments at that share of the way to others."""
@@ -57,25 +61,29 @@ class Moments:
             (1 - share) * self.mean + share * other.mean,
             (1 - share) * self.log_deviation + share * other.log_deviation,
             (1 - share) * self.skewness + share * other.skewness,
-            (1 - share) * self.log_threshold + share * other.log_threshold,
             min(self.draws, other.draws),
+            (1 - share) * self.log_threshold + share * other.log_threshold,
         )
 
-    def p_values(self, held: Held) -> tuple[float, float, float]:
-        """Of the bulk (large distance), of the edge (large value) and of β (either side)."""
+    def p_values(self, held: Held) -> tuple[float, float, float, float]:
+        """Of the bulk (large distance), of the edges (large value) and of β (either side)."""
         z = (statistics(held) - self.mean) / np.exp(self.log_deviation)
-        first, second = (self._upper(float(z[k]), float(self.skewness[k])) for k in (0, 1))
-        third = 2 * self._upper(abs(float(z[2])), abs(float(self.skewness[2])))
-        return first, second, min(1.0, third)
+        bulk, edge, local = (self._upper(float(z[k]), self._skew(k)) for k in range(3))
+        return bulk, edge, local, min(1.0, 2 * self._upper(abs(float(z[3])), self._skew(3)))
 
-    def edge_margin(self, level: float) -> float:
-        """How far beyond the law's edge, in the log of squared singular values, chance goes with that probability."""
-        skewness = self._skew(float(self.skewness[1]))
-        z = float(stats.pearson3.isf(level, skewness))
+    def edge_margins(self, level: float) -> tuple[float, float]:
+        """How far beyond the law's edge, in the log of squared singular values, chance goes with that probability.
+
+        For vectors that are not localised, and for any.
+        """
+        return self._margin(1, level), self._margin(2, level)
+
+    def _margin(self, statistic: int, level: float) -> float:
+        z = float(stats.pearson3.isf(level, self._skew(statistic)))
         # to the t-distribution's quantile of the same normal score
         inflation = float(stats.t.isf(stats.norm.sf(z), self.draws - 1)) / z if z > 0 else 1.0
         scale = inflation * math.sqrt(1 + 1 / self.draws)
-        return float(self.mean[1] + math.exp(self.log_deviation[1]) * z * scale)
+        return float(self.mean[statistic] + math.exp(self.log_deviation[statistic]) * z * scale)
 
     def _upper(self, z: float, skewness: float) -> float:
         if math.isnan(z) or z == math.inf:
@@ -86,11 +94,10 @@ class Moments:
         if z > 0:  # as unlikely as the normal score that a t-variable of this size has
             tail = float(stats.t.sf(z, self.draws - 1))
             z = float(stats.norm.isf(tail)) if tail > 0 else 40.0
-        return float(stats.pearson3.sf(z, self._skew(skewness)))
+        return float(stats.pearson3.sf(z, skewness))
 
-    @staticmethod
-    def _skew(value: float) -> float:
-        return min(max(value, _LEAST_SKEW), _MOST_SKEW)
+    def _skew(self, statistic: int) -> float:
+        return min(max(abs(float(self.skewness[statistic])), _LEAST_SKEWNESS[statistic]), _MOST_SKEWNESS)
 
 
 class Calibration:
@@ -98,10 +105,10 @@ class Calibration:
 
     Parameters
     ----------
-    draw : random heads at one β, held against their laws.
+    draw : moments of random heads at one β, held against their laws.
     """
 
-    def __init__(self, draw: Callable[[float], list[Held]]) -> None:
+    def __init__(self, draw: Callable[[float], Moments]) -> None:
         self._draw = draw
         self._anchors: dict[int, Moments] = {}
 
@@ -113,13 +120,13 @@ class Calibration:
 
     @staticmethod
     def beta_of(anchor: int) -> float:
-        """1.5^k."""
+        """1.25^k."""
         return math.exp(STEP * anchor)
 
     def at_anchor(self, anchor: int) -> Moments:
         """Moments at an anchor."""
         if anchor not in self._anchors:
-            self._anchors[anchor] = Moments.of(self._draw(self.beta_of(anchor)))
+            self._anchors[anchor] = self._draw(self.beta_of(anchor))
         return self._anchors[anchor]
 
     def at(self, beta: float) -> Moments:

@@ -14,7 +14,6 @@ LARGEST = 8
 """Number of singular values of which vectors are kept."""
 _TOKENS = 5
 _CONSTANT = 0.5  # of a vector's square, in the constant part
-_LOCALISED = 4.0
 _SMALL = 64
 
 
@@ -32,23 +31,19 @@ class Direction:
     spread_queries: float
 
 
-def largest_directions(matrix: Array, column: Array | None = None) -> tuple[Direction, ...]:
-    """The largest singular values (squared) of a matrix (n_q, n_k), descending, with their vectors.
+def column_direction(column: Array, rows: int) -> Direction | None:
+    """The direction 1 columnᵀ of so many rows; None if it is zero."""
+    size = float(np.linalg.norm(column))
+    return _direction(rows * size**2, np.full(rows, 1 / np.sqrt(rows)), column / size) if size > 0 else None
 
-    Parameters
-    ----------
-    column : (n_k,), a row that was taken from every row of the matrix: the direction 1 columnᵀ is one more, and first.
-    """
+
+def largest_directions(matrix: Array) -> tuple[Direction, ...]:
+    """The largest singular values (squared) of a matrix (n_q, n_k), descending, with their vectors."""
     rows, keys = matrix.shape
-    found = []
-    if column is not None:
-        size = float(np.linalg.norm(column))
-        if size > 0:
-            ones = np.full(rows, 1 / np.sqrt(rows))
-            found.append(_direction(rows * size**2, ones, column / size))
+    found: list[Direction] = []
     count = min(LARGEST, min(rows, keys) - 1)
     if count < 1 or not np.abs(matrix).max() > 0:
-        return tuple(found)
+        return ()
     wide = rows <= keys
     gram = matrix @ matrix.T if wide else matrix.T @ matrix
     for value, vector in zip(*_top(gram, count), strict=True):
@@ -81,8 +76,8 @@ def _direction(value: float, left: Array, right: Array) -> Direction:
     kind = "direction"
     if float(left.sum()) ** 2 / left.size > _CONSTANT:
         kind = "column"
-    elif max(spreads) < _LOCALISED:
-        kind = "token"
+    elif 4 * spreads[0] ** 2 < left.size or 4 * spreads[1] ** 2 < right.size:
+        kind = "local"
     queries, keys = _largest(left), _largest(right)
     return Direction(
         value,

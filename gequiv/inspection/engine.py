@@ -14,16 +14,16 @@ from threadpoolctl import threadpool_limits
 
 from gequiv.attention.masks import FrozenArray
 from gequiv.inspection.calibration import DRAWS, Calibration, Moments, holm
-from gequiv.inspection.head import Held, Measured, hold, measure
+from gequiv.inspection.head import Held, Measured, balanced, hold, measure
 from gequiv.inspection.nulls import SizeFamilies, Sizes, table_at
 from gequiv.inspection.report import HeadReport, OutlyingDirection, finite_or_none
-from gequiv.inspection.tables import LawTable
+from gequiv.inspection.tables import LawTable, block_threshold
 
 Progress = Callable[[int, int, str], None]
 
-_STATISTICS = 3
+_STATISTICS = 4
 _SIMILAR = 0.12  # difference of d_k/d up to which heads share their draws
-_ALIKE = 0.05
+_ALIKE, _MASKED_ALIKE = 0.05, 0.1  # differences of d_k/d that reading it off leaves open
 _FEW = 3  # laws that are solved one after another
 _DISAGREE = 1.15
 _LOOPS = 6
@@ -109,8 +109,8 @@ class SizesJudge:
             self._calibrations[sizes] = Calibration(lambda beta: self._draw(sizes, beta))
         return self._calibrations[sizes]
 
-    def _draw(self, sizes: Sizes, beta: float) -> list[Held]:
-        """Random heads of these sizes, measured and held as real ones are."""
+    def _draw(self, sizes: Sizes, beta: float) -> Moments:
+        """Of random heads of these sizes, measured and held as real ones are."""
         head = sizes.head(beta)
         entropy = [self.seed, sizes.rows, sizes.keys, sizes.head_dim, sizes.width or 0, round(1e6 * beta)]
         children = np.random.default_rng(entropy).spawn(DRAWS)
@@ -124,7 +124,15 @@ class SizesJudge:
             with threadpool_limits(1):
                 found = Parallel(n_jobs=self.jobs, prefer="threads")(delayed(one)(child) for child in children)
         fine = [m for m in found if 0 < m.beta_energy < math.inf]
-        return [hold(m, m.beta_energy, self.table(sizes, m.beta_energy)) for m in fine]
+        moments = Moments.of([hold(m, m.beta_energy, self.table(sizes, m.beta_energy)) for m in fine])
+        if sizes.mask is None:
+            return moments
+        margin = moments.edge_margins(self.level / _STATISTICS)[0]
+        matrices = [balanced(head.sample(child), sizes.mask) for child in np.random.default_rng(entropy).spawn(_FEW)]
+        energy = float(np.mean([m.energy for m in fine]))
+        return replace(
+            moments, log_threshold=block_threshold(matrices, energy * math.exp(margin)) - math.log(energy) / 2
+        )
 
     def _tell(self, done: int, total: int, what: str) -> None:
         if self.progress is not None:
@@ -141,11 +149,11 @@ class SizesJudge:
         removed = 0
         for _ in range(_LOOPS):
             moments = calibration.at(beta)
-            held = hold(measured, beta, self.table(sizes, beta), moments.edge_margin(self.level / _STATISTICS))
-            if held.outliers <= removed or measured.mask is not None:
+            held = hold(measured, beta, self.table(sizes, beta), moments.edge_margins(self.level / _STATISTICS))
+            if len(held.outliers) <= removed or measured.masked:
                 break
-            removed = held.outliers
-            beta = measured.beta_without(float(measured.spectrum[:removed].sum()))
+            removed = len(held.outliers)
+            beta = measured.beta_without(float(measured.spectrum[list(held.outliers)].sum()))
             if not 0 < beta < math.inf:
                 return None
         return held, moments
@@ -184,11 +192,13 @@ class SizesJudge:
             wasserstein=None,
             law_solved=False,
             edge=None,
+            edge_local=None,
             detection_threshold=None,
             outliers=[],
             effective_rank=measured.effective_rank,
             p_bulk=None,
             p_edge=None,
+            p_edge_local=None,
             p_beta=None,
             p_value=None,
             p_adjusted=None,
@@ -201,23 +211,25 @@ class SizesJudge:
             return draft
         held, moments = found
         p_values = moments.p_values(held)
-        edge = math.exp(held.log_unit + moments.edge_margin(self.level / _STATISTICS))
-        unit = math.exp(held.log_unit / 2) if measured.mask is not None else 1.0
-        threshold = math.exp(moments.log_threshold if measured.mask is not None else held.log_threshold) * unit
-        outliers = _outliers(measured, held.outliers, edge, subject.offsets)
-        findings += _findings(measured, held, outliers, p_values[2], self.level)
+        edges = [math.exp(held.log_unit + margin) for margin in moments.edge_margins(self.level / _STATISTICS)]
+        unit = math.exp(held.log_unit / 2) if measured.masked else 1.0
+        threshold = math.exp(moments.log_threshold if measured.masked else held.table.log_threshold) * unit
+        outliers = _outliers(measured, held.outliers, edges, subject.offsets)
+        findings += _findings(measured, held, outliers, p_values[3], self.level)
         return replace(
             draft,
             beta=held.beta,
             ks=held.ks,
             wasserstein=held.wasserstein,
             law_solved=held.table.solved,
-            edge=edge,
+            edge=edges[0],
+            edge_local=edges[1],
             detection_threshold=threshold,
             outliers=outliers,
             p_bulk=p_values[0],
             p_edge=p_values[1],
-            p_beta=p_values[2],
+            p_edge_local=p_values[2],
+            p_beta=p_values[3],
             p_value=min(1.0, _STATISTICS * min(p_values)),
             findings=tuple(findings),
             table=held.table,
@@ -251,7 +263,7 @@ def _verdict(draft: HeadReport, random: bool, level: float) -> str:
             text += f"; {_counted(draft.outliers)} outside the bulk, which chance allows among so many heads"
         return text
     reasons = []
-    if draft.outliers and _below(draft.p_edge, level):
+    if draft.outliers and (_below(draft.p_edge, level) or _below(draft.p_edge_local, level)):
         reasons.append(f"{_counted(draft.outliers)} outside the bulk")
     if _below(draft.p_bulk, level):
         reasons.append(f"the bulk is at KS {draft.ks:.3g} from {law} of beta = {draft.beta:.3g}")
@@ -259,7 +271,7 @@ def _verdict(draft: HeadReport, random: bool, level: float) -> str:
         reasons.append(
             f"its rows are not Gaussian-like (beta {draft.beta:.3g} by energy, {draft.beta_entropy:.3g} by entropy)"
         )
-    return "not random: " + ("; ".join(reasons) or "all three tests together")
+    return "not random: " + ("; ".join(reasons) or "all its tests together")
 
 
 def _below(p_value: float | None, level: float) -> bool:
@@ -293,20 +305,25 @@ def _findings(
     return found
 
 
-def _outliers(measured: Measured, count: int, edge: float, offsets: tuple[int, int]) -> list[OutlyingDirection]:
+def _outliers(
+    measured: Measured, numbers: tuple[int, ...], edges: list[float], offsets: tuple[int, int]
+) -> list[OutlyingDirection]:
     """The outliers of the spectrum, and the column direction if it lies beyond the same edge."""
     queries, keys = offsets
-    described = [d for d in measured.directions_found if d.value > edge]
-    values = list(measured.edge_spectrum[:count])
+    found = [measured.largest[k] for k in numbers if k < len(measured.largest)]
+    if measured.column is not None and measured.column.value > edges[0]:
+        found.append(measured.column)
     result = []
-    for direction in described:
+    for direction in found:
         parts = asdict(direction)
         parts["keys"] = tuple(keys + k for k in direction.keys)
         parts["queries"] = tuple(queries + q for q in direction.queries)
+        edge = edges[1] if direction.kind == "local" else edges[0]
         result.append(OutlyingDirection(over_edge=direction.value / edge, **parts))
-    own = len(described) - sum(d.kind == "column" and measured.mask is None for d in described[:1])
-    for value in itertools.islice(values, own, None):
-        result.append(OutlyingDirection(float(value), float(value) / edge, "direction", (), (), (), (), 0.0, 0.0))
+    for k in numbers:
+        if k >= len(measured.largest):  # of which no vectors were kept
+            value = float(measured.edge_spectrum[k])
+            result.append(OutlyingDirection(value, value / edges[1], "direction", (), (), (), (), 0.0, 0.0))
     return sorted(result, key=lambda outlier: -outlier.value)
 
 
@@ -343,7 +360,8 @@ def _with_common_sizes(subjects: Sequence[Subject]) -> list[Subject]:
         if not dims:
             continue
         common = max(set(dims), key=dims.count)
-        ratios = _gathered([subjects[k].measured.ratio for k in numbers])
+        alike = _ALIKE if subjects[numbers[0]].measured.mask is None else _MASKED_ALIKE
+        ratios = _gathered([subjects[k].measured.ratio for k in numbers], alike)
         for k, ratio in zip(numbers, ratios, strict=True):
             m, findings = subjects[k].measured, subjects[k].findings
             if m.found_dim is None:
@@ -352,13 +370,13 @@ def _with_common_sizes(subjects: Sequence[Subject]) -> list[Subject]:
     return result
 
 
-def _gathered(ratios: list[float]) -> list[float]:
-    """Ratios within `_ALIKE` of each other replaced by their mean."""
+def _gathered(ratios: list[float], alike: float) -> list[float]:
+    """Ratios that are alike replaced by their mean."""
     order = np.argsort(ratios, kind="stable")
     result = list(ratios)
     start = 0
     for stop in range(1, len(order) + 1):
-        if stop == len(order) or ratios[order[stop]] - ratios[order[start]] > _ALIKE:
+        if stop == len(order) or ratios[order[stop]] - ratios[order[start]] > alike:
             mean = float(np.mean([ratios[k] for k in order[start:stop]]))
             for k in order[start:stop]:
                 result[k] = mean

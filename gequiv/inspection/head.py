@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from gequiv._checks import Array
 from gequiv.attention.ensemble import centred, squared_singular_values
 from gequiv.attention.masks import Visibility
-from gequiv.inspection.directions import Direction, largest_directions
+from gequiv.inspection.directions import Direction, column_direction, largest_directions
 from gequiv.inspection.estimates import FEWEST_KEYS, ScoreShape, counted, routes, score_shape
 from gequiv.inspection.nulls import Sizes, width_of
-from gequiv.inspection.tables import LawTable, empirical_threshold
+from gequiv.inspection.tables import LawTable
 
 _USUAL_DIRECTIONS = 64.0
 _BLOCK = 1024  # rows and keys, at most, whose logarithms give the scores' shape
@@ -42,9 +42,11 @@ class Measured:
     ratio : d_k/d, the same.
     sizes : of the null of sizes alone; None where the head width is not known.
     effective_rank : exp of the Shannon entropy of the singular values of A over their sum (Roy, Vetterli 2007).
-    column_share : of ||√n_k (A - Ā)||², what the one direction 1vᵀ has that is the same for all rows.
-    directions_found : the largest singular values of the matrix of `edge_spectrum` with their vectors; without a mask
-        first of all the direction 1vᵀ, which the spectrum does not have.
+    masked : whether a mask hides keys.
+    column : the direction 1vᵀ of √n_k (A - Ā), the same for all rows, which centring the columns takes out; None with a
+        mask.
+    largest : the largest values of `edge_spectrum` with their vectors.
+    counts : numbers of keys, and how many of the rows that enter the estimates see so many.
     """
 
     rows: int
@@ -60,9 +62,10 @@ class Measured:
     ratio: float
     sizes: Sizes | None
     effective_rank: float
-    column_share: float
-    directions_found: tuple[Direction, ...] = field(repr=False)
-    counts: tuple[tuple[int, int], ...] = field(repr=False, default=())
+    masked: bool
+    column: Direction | None
+    largest: tuple[Direction, ...] = field(repr=False)
+    counts: tuple[tuple[int, int], ...] = field(repr=False)
 
     @property
     def beta_scores(self) -> float | None:
@@ -108,8 +111,8 @@ def measure(
     mask : as `Attention.mask`, normalised.
     scores : (n_q, n_k), of which A is the row softmax, if they are known.
     head_dim, width : d_k and d, if they are known.
-    light : leave out what only a report tells: vectors, the scores' shape (which then follows from d_k and d), the
-        effective rank.
+    light : leave out what only a report tells: the scores' shape, which then follows from d_k and d, and the effective
+        rank.
     """
     rows, keys = matrix.shape
     visibility = Visibility(rows, keys, mask, None)
@@ -130,19 +133,17 @@ def measure(
     with np.errstate(divide="ignore", invalid="ignore"):
         entropies = -np.where(matrix > 0, matrix * np.log(matrix), 0.0).sum(axis=1)
     way = routes(counts, max(2, round(_directions(shape, found_dim, ratio, keys))))
-    deviation = centred(matrix.copy(), visibility if visible is not None else None)
-    total = float(np.einsum("ij,ij->", deviation, deviation))
-    column = deviation.mean(axis=0)
-    column_share = rows * float(column @ column) / total if total > 0 else 0.0
+    deviation = centred(matrix.copy(), None if visible is None else visibility)
+    column = None
     if visible is None:
-        deviation -= column
+        common = deviation.mean(axis=0)
+        deviation -= common
+        column = column_direction(common, rows)
         spectrum = edge_spectrum = squared_singular_values(deviation)[::-1][: rows - 1]
-        found = largest_directions(deviation, column) if not light else ()
     else:
         spectrum = squared_singular_values(deviation)[::-1]
-        deviation *= np.sqrt(numbers / keys)[:, None]
+        deviation *= _balance(numbers, keys)
         edge_spectrum = squared_singular_values(deviation)[::-1]
-        found = largest_directions(deviation) if not light else ()
     measured = Measured(
         rows,
         keys,
@@ -157,13 +158,25 @@ def measure(
         ratio,
         sizes,
         0.0 if light else _effective_rank(np.sqrt(squared_singular_values(matrix))),
-        column_share,
-        found,
+        visible is not None,
+        column,
+        largest_directions(deviation),
         counts,
     )
     if visible is None:
         return replace(measured, beta_energy=measured.beta_without(0.0))
     return measured
+
+
+def balanced(matrix: Array, mask: Any) -> Array:
+    """Rows √k_i (A - Ā)_i of a masked A, k_i the keys that row i sees; the matrix is overwritten."""
+    visibility = Visibility(*matrix.shape, mask, None)
+    numbers = visibility.visible(0, len(matrix)).sum(axis=1)
+    return centred(matrix, visibility) * _balance(numbers, matrix.shape[1])
+
+
+def _balance(numbers: NDArray[np.int64], keys: int) -> Array:
+    return np.asarray(np.sqrt(numbers / keys)[:, None])
 
 
 def _directions(shape: ScoreShape | None, head_dim: int | None, ratio: float, keys: int) -> float:
@@ -233,48 +246,56 @@ class Held:
     ----------
     beta : of the bulk.
     table : the law.
-    outliers : number of singular values above the edge times the margin.
+    outliers : which of the values of `Measured.edge_spectrum`, numbered from the largest, are beyond the margins.
     ks, wasserstein : of the others.
-    edge_excess : log of the largest squared singular value over the edge; with a mask, of `Measured.edge_spectrum` over
-        the mean energy of a row.
+    edge_excess, edge_excess_local : log of the largest squared singular value over the edge, of vectors that are not
+        localised and of any; with a mask over the mean energy of a row.
     beta_excess : log of β by entropy over β by energy.
-    log_threshold : of the strength of a direction that just leaves the bulk, see `LawTable.log_threshold`; with a mask,
-        in rows √k_i (A - Ā)_i and in units of the root of the mean energy.
     log_unit : log of the edge, or with a mask of that energy.
     """
 
     beta: float
     table: LawTable
-    outliers: int
+    outliers: tuple[int, ...]
     ks: float
     wasserstein: float
     edge_excess: float
+    edge_excess_local: float
     beta_excess: float
-    log_threshold: float
     log_unit: float
 
 
-def hold(measured: Measured, beta: float, table: LawTable, margin: float = math.inf) -> Held:
-    """Hold the head against the table of β; values above the edge times e^margin are outliers."""
+def hold(measured: Measured, beta: float, table: LawTable, margins: tuple[float, float] = (math.inf, math.inf)) -> Held:
+    """Hold the head against the table of β; values above the edge times e^margin are outliers.
+
+    Parameters
+    ----------
+    margins : for vectors that are not localised, and for any.
+    """
     values = measured.edge_spectrum
-    masked = values is not measured.spectrum
-    unit = math.log(measured.energy) if masked else table.log_edge
-    count = 0
-    if math.isfinite(margin):
-        count = min(int(np.count_nonzero(values > math.exp(unit + margin))), int(_MOST_REMOVED * values.size))
-    bulk = measured.spectrum if masked else measured.spectrum[count:]
-    top = float(values[0])
+    unit = math.log(measured.energy) if measured.masked else table.log_edge
+    most = int(_MOST_REMOVED * values.size)
+    beyond = set(range(min(most, int(np.count_nonzero(_excess(values, unit) > margins[1])))))
+    spread = [k for k, direction in enumerate(measured.largest) if direction.kind != "local"]
+    beyond |= {k for k in spread if _excess(values[k], unit) > margins[0]}
+    bulk = measured.spectrum if measured.masked else np.delete(measured.spectrum, sorted(beyond))
     both = (measured.beta_entropy, beta)
     fine = all(0 < b < math.inf for b in both)
-    aspect = measured.rows / measured.keys
+    top = float(values[0])
     return Held(
         beta,
         table,
-        count,
+        tuple(sorted(beyond)),
         table.ks(bulk),
         table.wasserstein(bulk),
-        math.log(top) - unit if top > 0 else -math.inf,
+        # at most the last of those that have vectors, where all are localised
+        float(_excess(values[spread[0] if spread else min(len(measured.largest), values.size - 1)], unit)),
+        float(_excess(top, unit)),
         math.log(both[0] / both[1]) if fine else math.inf,
-        empirical_threshold(values[1:], top, aspect) - unit / 2 if masked else table.log_threshold,
         unit,
     )
+
+
+def _excess(values: Any, unit: float) -> Any:
+    with np.errstate(divide="ignore"):
+        return np.log(values) - unit

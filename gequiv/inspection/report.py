@@ -18,9 +18,10 @@ class OutlyingDirection:
     Attributes
     ----------
     value : squared singular value, of √n_k (A - Ā); with a mask, of the matrix of rows √k_i (A - Ā)_i.
-    over_edge : the value over the largest that chance allows at the level of the inspection.
-    kind : "column" if its left vector is nearly constant: every query looks more at the same keys; "token" if both
-        vectors sit on few tokens; else "direction".
+    over_edge : the value over the largest of its kind that chance allows at the level of the inspection.
+    kind : "column" if its left vector is nearly constant: every query looks more at the same keys; "local" if one of
+        the vectors sits on fewer than √n/2 of the n tokens; else "direction". Chance makes local ones where β is large,
+        by single huge entries, so that others are held to a lower edge.
     keys, key_weights : the keys of the largest entries of the right vector, and those entries, in the numbering of the
         input; positive entries draw the attention of the queries of positive entries.
     queries, query_weights : the same of the left vector.
@@ -96,14 +97,16 @@ class HeadReport:
     directions : effective number of inner directions that the scores show, at most head_dim; None if unknown.
     ks, wasserstein : distances of the bulk from the law of β, see `gequiv.compare`; None where there is no law.
     law_solved : False where no law could be certified at this β and random heads stand in for it.
-    edge : the largest squared singular value that chance allows at the level.
-    detection_threshold : strength θ of the weakest direction θ u vᵀ in √n_k A (with a mask: in rows √k_i A_i) that
-        leaves the bulk.
+    edge : the largest squared singular value that chance allows at the level, of vectors that are not localised.
+    edge_local : the same of any vectors.
+    detection_threshold : strength θ of the weakest direction θ u vᵀ in √n_k A that leaves the bulk, u and v unit vectors
+        in general position (`LawTable.log_threshold`). With a mask: in rows √k_i A_i, u on the later half of the
+        queries and v on the earlier half of the keys, the weakest that is expected beyond `edge`.
     outliers : list of `OutlyingDirection`, largest first.
     effective_rank : of A, exp of the entropy of its singular values over their sum (Roy, Vetterli 2007).
-    p_bulk, p_edge, p_beta : probabilities of such a distance, such a largest value and such a disagreement between the
-        two β in a random head.
-    p_value : of all three together (Bonferroni).
+    p_bulk, p_edge, p_edge_local, p_beta : probabilities in a random head of such a distance, of such a largest value
+        with vectors that are not localised and with any vectors, and of such a disagreement between the two β.
+    p_value : of all four together (Bonferroni).
     p_adjusted : the same, of all heads of the inspection together (Holm).
     random : whether p_adjusted is above the level.
     verdict : in words.
@@ -126,11 +129,13 @@ class HeadReport:
     wasserstein: float | None
     law_solved: bool
     edge: float | None
+    edge_local: float | None
     detection_threshold: float | None
     outliers: list[OutlyingDirection]
     effective_rank: float
     p_bulk: float | None
     p_edge: float | None
+    p_edge_local: float | None
     p_beta: float | None
     p_value: float | None
     p_adjusted: float | None
@@ -159,11 +164,13 @@ class HeadReport:
             "wasserstein": self.wasserstein,
             "law_solved": self.law_solved,
             "edge": self.edge,
+            "edge_local": self.edge_local,
             "detection_threshold": self.detection_threshold,
             "outliers": [outlier.to_dict() for outlier in self.outliers],
             "effective_rank": self.effective_rank,
             "p_bulk": self.p_bulk,
             "p_edge": self.p_edge,
+            "p_edge_local": self.p_edge_local,
             "p_beta": self.p_beta,
             "p_value": self.p_value,
             "p_adjusted": self.p_adjusted,

@@ -117,6 +117,25 @@ def empirical_threshold(values: Array, edge: float, aspect: float) -> float:
     return _from_resolvent(float(np.mean(1 / (edge * (1 + 0.5 / values.size) - below))), edge, aspect)
 
 
+def block_threshold(matrices: list[Array], edge: float) -> float:
+    """log θ of a direction θ u vᵀ expected at squared singular value `edge`, u on the later half of the rows, v on the
+    earlier half of the columns, from random matrices; values of theirs beyond the edge are left out.
+
+    With a mask rows and columns differ, so that the resolvents of just these count: those where a causal mask is full.
+    """
+    found = []
+    for matrix in matrices:
+        left, values, right = np.linalg.svd(matrix, full_matrices=False)
+        kept = values**2 < 0.98 * edge
+        weights = 1 / (edge - values[kept] ** 2)
+        rows = float(((left[len(left) // 2 :, kept] ** 2) @ weights).mean())
+        early = right[kept, : matrix.shape[1] // 2] ** 2
+        # directions outside the row space see the bare resolvent
+        columns = float((weights @ early + (1 - early.sum(axis=0)) / edge).mean())
+        found.append(-0.5 * math.log(edge * rows * columns))
+    return float(np.mean(found))
+
+
 def _from_resolvent(g: float, edge: float, aspect: float) -> float:
     """log θ from G(s²) of the rows; the columns' resolvent has 1 - aspect more zeros a column."""
     rows = math.sqrt(edge) * g

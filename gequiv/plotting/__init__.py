@@ -2,5 +2,15 @@
 
 from gequiv.plotting.figures import density_figure, save_figure, validation_figure
 from gequiv.plotting.grid import support_grid
+from gequiv.plotting.inspection_figures import head_figure, inspection_figure
+from gequiv.plotting.inspection_page import write_inspection
 
-__all__ = ["density_figure", "save_figure", "support_grid", "validation_figure"]
+__all__ = [
+    "density_figure",
+    "head_figure",
+    "inspection_figure",
+    "save_figure",
+    "support_grid",
+    "validation_figure",
+    "write_inspection",
+]

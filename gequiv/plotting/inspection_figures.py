@@ -12,15 +12,16 @@ import numpy as np
 
 from gequiv._checks import Array
 from gequiv.errors import ParameterError
-from gequiv.inspection.report import HeadReport, NullReport, OutlyingDirection, Report
-from gequiv.inspection.tables import LawTable
 from gequiv.plotting.campaign_figures import _plain_figure, _plain_ticks, house_style
 from gequiv.plotting.figures import _BARS, _LAW, _QUIET, _REFERENCE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TITLES = {
+    from gequiv.inspection.report import HeadReport, NullReport, OutlyingDirection, Report
+    from gequiv.inspection.tables import LawTable
+
+_TITLES = {
     "ks": "KS distance of the bulk from the law",
     "beta": "β of the bulk",
     "outliers": "singular values outside the bulk",
@@ -30,6 +31,7 @@ TITLES = {
 """What a map can show of every report."""
 
 _COLOURS = "viridis_r"  # even steps to every eye, and in grey
+_SHADES = 48  # of more the bar would be an image
 _UNKNOWN = "#ededef"
 _ONE_LINE = 16  # heads without layers that lie in one line
 _LOGARITHMIC = 10.0  # largest over smallest, beyond which the colour scale is logarithmic
@@ -37,10 +39,13 @@ _MANY = 12  # outliers beyond which the colours are even in the root of their nu
 _WIDTH, _HEIGHT = 0.52, 0.32  # of a cell, at most, in inches
 _LABELLED = (0.4, 0.19)  # cells of this size have their number in them
 _TICKS = 16  # on an axis, at most
+_LEGEND = 2.6  # its width, inches
 
 _FAR = 6.0  # of what is marked over the median, beyond which the axis is logarithmic
 _LEFT_OUT = 0.02  # share of the law left of a logarithmic axis
-_POINTS = 160  # of the density
+_POINTS = 300  # of the density of drawn heads
+_GAP = 3.0  # step of the quantiles over those beside it, beyond which it is a gap of the support
+_BLUR = 0.06  # width of the kernel for drawn heads, over the range of ln s of eight tenths of them
 
 
 def inspection_figure(report: Report, what: str = "ks", *, axes: Axes | None = None) -> Axes:
@@ -79,9 +84,9 @@ def head_figure(head_report: HeadReport, *, axes: Axes | None = None) -> Axes:
     r"""Histogram of a head's singular values of √n_k (A - Ā) against the law, with the edge and what lies outside.
 
     The curve is the density of the law of the head's own β, or of drawn random heads where no law was certified. The
-    vertical line is the largest value that chance allows; diamonds are the singular values beyond it, open ones such
-    directions as are the same for all queries. With a mask both are of the matrix of rows √k_i (A - Ā)_i. Where the law
-    or what is marked reaches over decades the axis is logarithmic and the density that of ln s.
+    vertical lines are the largest values that chance allows, without and with localised vectors; diamonds are what lies
+    beyond, open ones such directions as are the same for all queries. With a mask lines and diamonds are of the matrix
+    of rows √k_i (A - Ā)_i. Where the values reach over decades the axis is logarithmic and the density that of ln s.
 
     Parameters
     ----------
@@ -93,7 +98,9 @@ def head_figure(head_report: HeadReport, *, axes: Axes | None = None) -> Axes:
     ParameterError : the head has no spectrum.
     """
     if head_report.spectrum is None or not np.max(head_report.spectrum, initial=0.0) > 0:
-        raise ParameterError("head_report must have singular values other than 0; it has none, or has lost its spectrum")
+        raise ParameterError(
+            "head_report must have singular values other than 0; it has none, or has lost its spectrum"
+        )
     with house_style() if axes is None else nullcontext():
         if axes is None:
             figure = _plain_figure((5.4, 2.6))
@@ -121,7 +128,12 @@ class _Quantity:
 def maps_of(report: Report) -> list[str]:
     """All that `inspection_figure` can show of the report."""
     names = dict.fromkeys(null.name for head in report.heads for null in head.nulls)
-    return [*TITLES, *(f"ks:{name}" for name in names)]
+    return [*_TITLES, *(f"ks:{name}" for name in names)]
+
+
+def title_of(report: Report, what: str) -> str:
+    """What such a map shows, in words."""
+    return _quantity(report, what).title
 
 
 def null_of(head: HeadReport, name: str) -> NullReport | None:
@@ -135,11 +147,11 @@ def _quantity(report: Report, what: str) -> _Quantity:
     known = maps_of(report)
     if what not in known:
         raise ParameterError(f"what must be one of {', '.join(map(repr, known))}; got {what!r}")
-    if what in TITLES:
+    if what in _TITLES:
         value = (lambda head: float(len(head.outliers))) if what == "outliers" else lambda head: getattr(head, what)
         zero = what in ("ks", "outliers")
         return _Quantity(
-            TITLES[what], "passes as random", value, lambda head: head.random, what == "outliers", from_zero=zero
+            _TITLES[what], "passes as random", value, lambda head: head.random, what == "outliers", from_zero=zero
         )
     name = what.partition(":")[2]
 
@@ -151,7 +163,7 @@ def _quantity(report: Report, what: str) -> _Quantity:
         null = null_of(head, name)
         return null is not None and null.passes
 
-    return _Quantity(f"{TITLES['ks']} of {name}", f"explained by {name}", ks, passes, from_zero=True)
+    return _Quantity(f"{_TITLES['ks']} of {name}", f"explained by {name}", ks, passes, from_zero=True)
 
 
 @dataclass(frozen=True)
@@ -194,12 +206,13 @@ def _new_map(plan: _Plan) -> tuple[Axes, Axes]:
     width = plan.columns * min(_WIDTH, max(0.26, 9.0 / plan.columns))
     height = plan.rows * min(_HEIGHT, max(0.2, 7.0 / plan.rows))
     left, right, bottom, top = 0.7, 0.85, 0.75, 0.35
-    size = (max(left + width + right, 4.2), height + bottom + top)
+    beside = left + max(width, _LEGEND) + 0.15
+    size = (beside + right - 0.15, height + bottom + top)
     figure = _plain_figure(size)
     axes = figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
-    tall = max(height, 0.9)  # the colours of a single line stand out below it
-    low = min(bottom, size[1] - tall - 0.08)
-    bar = figure.add_axes(((left + width + 0.15) / size[0], low / size[1], 0.12 / size[0], tall / size[1]))
+    tall = max(height, 0.9)  # the colours of a single line reach below it
+    low = bottom + height - tall
+    bar = figure.add_axes((beside / size[0], low / size[1], 0.12 / size[0], tall / size[1]))
     return axes, bar
 
 
@@ -211,7 +224,7 @@ def _draw_map(
 
     dpi = axes.get_figure(root=True).dpi  # type: ignore[union-attr]
     cell = (axes.bbox.width / dpi / plan.columns, axes.bbox.height / dpi / plan.rows)
-    colours, norm = colormaps[_COLOURS].resampled(64), _norm(values, quantity)
+    colours, norm = colormaps[_COLOURS].resampled(_SHADES), _norm(values, quantity)
     unknown = [place for place in plan.places if not math.isfinite(values[place])]
     for row, column in unknown:
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=_UNKNOWN, edgecolor="white", lw=0.8))
@@ -327,14 +340,13 @@ def _legend(axes: Axes, ring: str, unknown: bool) -> None:
 def _draw_head(axes: Axes, head: HeadReport) -> None:
     masked = head.mask != "none"
     values = np.sqrt(np.sort(np.asarray(head.spectrum, dtype=np.float64)))
-    edge = None if head.edge is None else math.sqrt(head.edge)
-    # those that are in the spectrum and outside the bulk are marks, not bars
-    bulk = values if masked or edge is None else values[: _inside(values, edge, head.outliers)]
+    edges = [math.sqrt(edge) for edge in (head.edge, head.edge_local) if edge is not None]
+    bulk = values if masked else _without(values, head.outliers)
     curve = None if head.table is None else law_density(head.table)
     marks = [math.sqrt(outlier.value) for outlier in head.outliers]
     seen = bulk[bulk > 1e-7 * bulk[-1]]
     median = float(np.median(seen))
-    right = max([float(bulk[-1]), *marks, *([] if edge is None else [edge])])
+    right = max([float(bulk[-1]), *marks, *edges])
     logarithmic = right > _FAR * median
     if logarithmic:
         left = float(np.quantile(bulk, _LEFT_OUT))
@@ -357,7 +369,7 @@ def _draw_head(axes: Axes, head: HeadReport) -> None:
         axes.plot(s, y, color=_LAW, lw=1.4, label=name if head.ks is None else f"{name} (KS {head.ks:.2g})")
         shown = y[(s >= left) & np.isfinite(y)]
         highest = min(max(highest, float(shown.max(initial=0.0))), 1.6 * highest)
-    _mark(axes, head, edge, marks, " of rows √kᵢ(A − Ā)ᵢ" if masked else "")
+    _mark(axes, head, edges, marks, " of rows √kᵢ(A − Ā)ᵢ" if masked else "")
     if logarithmic:
         axes.set_xscale("log")
         axes.set_xlim(left, 1.25 * right)
@@ -365,23 +377,25 @@ def _draw_head(axes: Axes, head: HeadReport) -> None:
     else:
         margin = 0.03 * (right - left)
         axes.set_xlim(left - margin * (left > 0), right + margin)
-    axes.set_ylim(0, 1.1 * highest)
+    axes.set_ylim(0, (1.1 + 0.06 * len(axes.get_legend_handles_labels()[0])) * highest)  # room for the legend
     axes.set_xlabel("singular value s")
     axes.set_ylabel("density of ln s" if logarithmic else "density")
-    axes.legend(loc="best", borderaxespad=0.2, handlelength=1.8, frameon=False)
+    axes.legend(loc="best", borderaxespad=0.2, handlelength=1.8, frameon=True, framealpha=0.85, edgecolor="none")
 
 
-def _inside(values: Array, edge: float, outliers: Sequence[OutlyingDirection]) -> int:
-    """Number of values of the bulk; of column directions the spectrum has none."""
-    beyond = int(np.count_nonzero(values > edge))
-    return values.size - min(beyond, len(outliers))
+def _without(values: Array, outliers: Sequence[OutlyingDirection]) -> Array:
+    """The bulk: values that are marked are no bars. Column directions are not in the spectrum."""
+    for outlier in outliers:
+        if outlier.kind != "column" and values.size > 1:
+            values = np.delete(values, np.abs(values - math.sqrt(outlier.value)).argmin())
+    return values
 
 
-def _mark(axes: Axes, head: HeadReport, edge: float | None, marks: list[float], whose: str) -> None:
+def _mark(axes: Axes, head: HeadReport, edges: list[float], marks: list[float], whose: str) -> None:
     across = axes.get_xaxis_transform()
-    if edge is not None:
-        label = f"largest by chance{whose}"
-        axes.axvline(edge, color=_REFERENCE, lw=1.0, ls=(0, (4, 2)), label=label, zorder=3)
+    styles = ((0, (4, 2)), "largest by chance"), ((0, (1, 1.5)), "largest by chance, localised")
+    for edge, (style, label) in zip(edges, styles, strict=False):
+        axes.axvline(edge, color=_REFERENCE, lw=1.0, ls=style, label=label + whose, zorder=3)
     kinds = [outlier.kind == "column" for outlier in head.outliers]
     for column in (False, True):
         places = [mark for mark, kind in zip(marks, kinds, strict=True) if kind == column]
@@ -404,18 +418,29 @@ def _mark(axes: Axes, head: HeadReport, edge: float | None, marks: list[float], 
 
 
 def law_density(table: LawTable) -> tuple[Array, Array]:
-    """Density of the singular values of a table of their squares, (points, values), from differences of quantiles.
+    """Density of the singular values of a table of their squares, (points, values); what it has at zero is left out.
 
-    The differences are over shares of the mass that are even in the arcsine of the level, as the table's are; those of
-    drawn heads, which are noisy, over larger ones. What the table has at zero is left out.
+    From differences of the table's quantiles; that of drawn heads, which are noisy, with a Gaussian kernel in ln s.
     """
-    count = _POINTS if table.solved else _POINTS // 5
-    angles = np.linspace(0.0, np.pi / 2, count + 1)[1:-1]
-    levels = np.sin(angles) ** 2
+    from gequiv.inspection.tables import _levels
+
+    levels = _levels()[::2] if table.solved else (np.arange(4 * _POINTS) + 0.5) / (4 * _POINTS)
     s = np.sqrt(table.quantile(levels))
     kept = s > 1e-7 * s[-1]
-    s, levels = s[kept], levels[kept]
+    if not table.solved:
+        logs = np.log(s[kept])
+        width = max(_BLUR * float(np.diff(np.quantile(logs, [0.1, 0.9]))[0]), 1e-3)
+        grid = np.linspace(logs[0] - 2 * width, logs[-1] + 2 * width, _POINTS)
+        kernel = np.exp(-0.5 * ((grid[:, None] - logs) / width) ** 2) / (math.sqrt(2 * math.pi) * width)
+        return np.exp(grid), kernel.sum(axis=1) / levels.size / np.exp(grid)
+    s, shares = s[kept], np.diff(levels[kept])
     steps = np.diff(s)
     fine = steps > 1e-12 * s[-1]
-    middle = (s[1:] + s[:-1]) / 2
-    return middle[fine], (np.diff(levels)[fine] / steps[fine])
+    points, density = ((s[1:] + s[:-1]) / 2)[fine], shares[fine] / steps[fine]
+    # a gap of the support lies within one step, from end to end of which the density is next to nothing
+    wide = np.flatnonzero(steps[1:-1] > _GAP * np.maximum(steps[:-2], steps[2:])) + 1
+    ends = np.concatenate([s[wide] + 0.02 * steps[wide], s[wide + 1] - 0.02 * steps[wide]])
+    points = np.concatenate([points, ends])
+    density = np.concatenate([density, np.tile(shares[wide] / steps[wide], 2)])
+    order = np.argsort(points)
+    return points[order], density[order]

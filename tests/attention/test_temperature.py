@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath
@@ -34,7 +35,7 @@ SIGMAS = 5.0  # two-sided significance 6e-7 for each comparison with draws; the 
 # -- rows -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("head_dim", "beta"), [(20, 0.4), (20, 3.0), (128, 1.0)])
+@pytest.mark.parametrize(("head_dim", "beta"), [(20, 1.2)])
 def test_entropy_of_two_keys(head_dim, beta):
     # A = (p, 1 - p), log p/(1 - p) ~ N(0, 2β²r)
     def entropy(g, r):
@@ -71,13 +72,13 @@ def test_entropy_of_many_keys():
     assert math.log(n) - row_entropy(head) == pytest.approx(beta**2 / 2 + (q - 1) / (2 * n) - beta**2 * q / n, abs=1e-7)
 
 
-MASKS = {"none": None, "causal": "causal", "window": "window:7", "two-sided": "two-sided:9", "block": "block:25"}
+MASKS = {"none": None, "causal": "causal", "window": "window:7", "two-sided": "two-sided:9", "block": "block:10"}
 
 
 @pytest.mark.parametrize("name", MASKS)
 def test_entropy_under_masks(name):
     # row by row, with the norms averaged over by the other route
-    n, head_dim, beta = 90, 32, 1.2
+    n, head_dim, beta = 28, 32, 0.9
     head = gequiv.Attention(n, head_dim, beta, mask=MASKS[name])
     visibility = head.visibility
     counts = np.full(n, n) if visibility is None else visibility.visible(0, n).sum(axis=1)
@@ -106,7 +107,7 @@ def test_named_masks_count_as_arrays():
 def test_draws_of_rows(mask, beta):
     head = gequiv.Attention(250, 16, beta, mask=mask)
     entropies, shares = [], []
-    for seed in range(24):
+    for seed in range(16):
         a = head.sample(rng=seed)
         entropies.append(-(a * np.log(np.where(a > 0, a, 1))).sum(axis=1).mean())
         shares.append(((a**4).sum(axis=1) / (a**2).sum(axis=1) ** 2).mean())
@@ -114,7 +115,7 @@ def test_draws_of_rows(mask, beta):
         assert abs(np.mean(drawn) - expected) < SIGMAS * np.std(drawn, ddof=1) / math.sqrt(len(drawn))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(2, 10**6), st.integers(16, 256), st.floats(0.01, 4), st.floats(1.05, 1.5))
 def test_order(keys, head_dim, beta, factor):
     heads = [gequiv.Attention(2, head_dim, b, keys=keys) for b in (beta, factor * beta)]
@@ -139,14 +140,14 @@ def test_one_entropy_in_three_ways():
     assert by.wanted == ("normalised_entropy", 0.9)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.05, 0.5])
-@pytest.mark.parametrize(("tokens", "mask"), [(1000, None), (1000, "causal"), (64, None)])
-def test_linear(share, tokens, mask):
-    if mask or share > 1 / tokens:
-        found = temperature(tokens, 64, linear=share, mask=mask)
-        assert row_concentration(found.head) == pytest.approx(share, rel=2e-6)
-        if mask is None:
-            assert participation(tokens, found.beta, 2, head_dim=64) == pytest.approx(share, rel=2e-6)
+@pytest.mark.parametrize(
+    ("tokens", "share", "mask"), [(1000, 0.02, None), (1000, 0.5, None), (64, 0.05, None), (1000, 0.05, "causal")]
+)
+def test_linear(tokens, share, mask):
+    found = temperature(tokens, 64, linear=share, mask=mask)
+    assert row_concentration(found.head) == pytest.approx(share, rel=2e-6)
+    if mask is None:
+        assert participation(tokens, found.beta, 2, head_dim=64) == pytest.approx(share, rel=2e-6)
 
 
 def test_the_linear_regime_tends_to_its_limit():
@@ -154,12 +155,20 @@ def test_the_linear_regime_tends_to_its_limit():
     sizes = [10**2, 10**4, 10**6, 10**9]
     found = [temperature(2, 10**6, linear=0.02, keys=n) for n in sizes]
     ratios = [(one.beta / one.linear_limit) ** 2 for one in found]
-    assert all(a < b < 1 for a, b in zip(ratios, ratios[1:], strict=False))
+    assert all(a < b < 1 for a, b in itertools.pairwise(ratios))
     assert found[0].linear_limit == math.sqrt(math.log(100) / 2)
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.integers(8, 10**5), st.integers(16, 256), st.floats(0.4, 0.9999), st.sampled_from([None, "causal"]))
+@pytest.mark.parametrize(
+    ("tokens", "head_dim", "share", "mask"),
+    [
+        (8, 16, 0.7, None),
+        (10**5, 256, 0.4, None),
+        (2048, 64, 0.9999, None),
+        (8, 16, 0.9, "causal"),
+        (10**5, 64, 0.97, "causal"),
+    ],
+)
 def test_round_trip(tokens, head_dim, share, mask):
     found = temperature(tokens, head_dim, normalised_entropy=share, mask=mask)
     assert row_entropy(found.head) == pytest.approx(share * largest_entropy(found.head), abs=2e-6)
@@ -237,23 +246,19 @@ def test_effective_rank_of_a_known_bulk():
     assert told.spectral_gap == pytest.approx(1 - math.sqrt(3.9 / n), rel=1e-13)
 
 
-@pytest.mark.parametrize(("name", "value"), [("spectral_gap", 0.85), ("effective_rank", 120.0)])
-def test_beta_of_a_spectrum(name, value):
-    found = temperature(400, 200, **{name: value})
+@pytest.mark.parametrize(("name", "value"), [("spectral_gap", 0.85), ("effective_rank", 100.0)])
+def test_beta_of_a_spectrum(name, value, monkeypatch):
+    calls = []
+    solve = module.spectrum
+    monkeypatch.setattr(module, "spectrum", lambda head: calls.append(head) or solve(head))
+    found = temperature(300, 300, **{name: value})
+    assert len(calls) <= 8  # laws solved
     assert getattr(spectrum(found.head), name) == pytest.approx(found.achieved, rel=1e-12)
     assert found.achieved == pytest.approx(value, rel=1e-3)
     ranks, gaps, *_ = drawn_spectrum(found.head, 4)
     drawn = gaps if name == "spectral_gap" else ranks
     noise = SIGMAS * drawn.std(ddof=1) / math.sqrt(drawn.size)
     assert abs(drawn.mean() - value) < noise + 0.012 * value
-
-
-def test_few_laws_are_solved(monkeypatch):
-    calls = []
-    solve = module.spectrum
-    monkeypatch.setattr(module, "spectrum", lambda head: calls.append(head) or solve(head))
-    temperature(410, 205, spectral_gap=0.9)
-    assert len(calls) <= 8
 
 
 # -- refusals -------------------------------------------------------------------------------------------
@@ -271,9 +276,9 @@ def test_few_laws_are_solved(monkeypatch):
         (lambda: temperature(100, 64, linear=0.001), r"linear must be between 0\.01\d* and 0\.\d+, which"),
         (lambda: temperature(100, 64, linear=True), "linear must be a finite real number"),
         (lambda: temperature(100, 64, spectral_gap=1.5), "spectral_gap must be a real number between 0 and 1"),
-        (lambda: temperature(300, 150, spectral_gap=0.1), r"spectral_gap must be between 0\.\d+ and 0\.99\d+, which"),
+        (lambda: temperature(300, 300, spectral_gap=0.1), r"spectral_gap must be between 0\.\d+ and 0\.99\d+, which"),
         (lambda: temperature(300, 150, effective_rank=1.0), "effective_rank must be a real number between 1 and 300"),
-        (lambda: temperature(300, 150, effective_rank=299.0), "effective_rank must be between"),
+        (lambda: temperature(300, 300, effective_rank=299.0), "effective_rank must be between"),
         (lambda: temperature(100, 64, effective_rank=20, mask="causal"), "mask must be None with effective_rank"),
         (lambda: temperature(1, 64, entropy=1.0), "tokens must be an integer of at least 2"),
         (lambda: row_entropy(gequiv.Attention(9, 4, width=20)), "width must be None: rows are predicted"),
@@ -301,7 +306,7 @@ def test_what_is_not_certain_is_refused(monkeypatch):
         row_entropy(gequiv.Attention(50, 1, 9.0))
     monkeypatch.setattr(module, "_LEVELS", ((2, 2), (3, 3)))
     with pytest.raises(CertificationError, match="not certain to six digits"):
-        temperature(311, 16, entropy=3.0, mask="causal")
+        row_entropy(gequiv.Attention(311, 16, 1.0, mask="causal"))
 
 
 def test_a_property_that_jumps_is_refused(monkeypatch):
@@ -311,7 +316,7 @@ def test_a_property_that_jumps_is_refused(monkeypatch):
         return told if beta < 0.4 else module.Spectrum(1.0, 0.2, 0.2, (0.0,) * 5, 0.8, 80.0)
 
     monkeypatch.setattr(module, "_spectrum", jumping)
-    with pytest.raises(CertificationError, match="no inverse temperature has spectral_gap=0.85"):
+    with pytest.raises(CertificationError, match=r"no inverse temperature has spectral_gap=0\.85"):
         temperature(400, 200, spectral_gap=0.85)
 
 
@@ -338,10 +343,10 @@ def test_schedules():
 
 
 def test_sweep():
-    sweep = context_sweep(150, [200, 300], "ssmax", beta=0.5, reference=200)
+    sweep = context_sweep(300, [200, 300], "ssmax", beta=0.5, reference=200)
     assert [point.tokens for point in sweep] == [200, 300]
     for point in sweep:
-        head = gequiv.Attention(point.tokens, 150, point.beta)
+        head = gequiv.Attention(point.tokens, 300, point.beta)
         assert point.beta == schedule("ssmax", point.tokens, beta=0.5, reference=200)
         assert point.entropy == row_entropy(head)
         assert point.linear == row_concentration(head) < LINEAR_SHARE
