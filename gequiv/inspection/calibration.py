@@ -3,9 +3,9 @@ r"""What chance alone does: the statistics of random heads, drawn and held again
 Four statistics say how far a head is from random: the Kolmogorov–Smirnov distance D of its bulk from the law of its
 own β, the logarithm of its largest squared singular value over the edge, once of vectors that are not localised and
 once of any, and the logarithm of its β by entropy over its β by energy. Their laws for random heads have no closed
-form: eigenvalues repel each other, β is fitted, the law itself is that of a large matrix. They are learned from draws at
-the anchors :math:`1.25^k`: mean, standard deviation and skewness of log D and of the others, between anchors by linear
-interpolation in log β (of the log deviation).
+form: eigenvalues repel each other, β is fitted, the law itself is that of a large matrix. They are learned from draws
+at the anchors :math:`1.25^k`: mean, standard deviation and skewness of log D and of the others, between anchors by
+linear interpolation in log β (of the log deviation).
 The p-value of a statistic is that of a Pearson type III variable of these moments, of at least the skewness that such
 statistics have where draws are few to tell, seen with the t-distribution's allowance for moments known from few draws.
 """

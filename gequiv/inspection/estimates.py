@@ -17,7 +17,8 @@ its squared singular values says how unequal the inner directions are: with τ t
     + 2\frac{n_q}{d} + O(1/d_k)
 
 for n_q queries and n_k keys, from the S-transform of the chain, so that r = d_k/d is read off: zero for orthonormal
-tokens. The singular values of A itself do not enter, so that nothing but β is fitted to them.
+tokens. Up to four largest values that stand apart from all others are left out. The singular values of A itself do not
+enter, so that nothing but β is fitted to them.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ _GRID = np.linspace(math.log(0.01), math.log(10.0), 52)  # of log σ
 _NORM_NODES = 12
 _COUNT_NODES = 9
 _GAP = 25.0
-_RATIO_STEP = 0.02
 _ROUNDING = 1e-12
+_APART = 1.6
+_MOST_ISOLATED = 4
 
 
 # -- inverse temperature --------------------------------------------------------------------------------
@@ -183,7 +185,9 @@ def score_shape(scores: Array, head_dim: int | None = None) -> ScoreShape | None
     beta = math.sqrt(total / (n * m))
     if head_dim is None:
         head_dim = _rank(values)
-    second = n * float((values / total) @ (values / total))
+    shares = values[_isolated(values) :]
+    shares = shares / shares.sum()
+    second = n * float(shares @ shares)
     if head_dim is None:
         k = n / max(second - 1 - n / m, 1e-3)
         return ScoreShape(beta, None, 0.0, k)
@@ -192,6 +196,13 @@ def score_shape(scores: Array, head_dim: int | None = None) -> ScoreShape | None
     excess = (second - base) / (2 * n / k)
     # (1 + r)² up to O(1/d_k) beyond the first order in r/n
     return ScoreShape(beta, k, min(max(excess, 0.0), 1.0), k / max(1.0, 1 + 2 * excess + min(excess, 1.0) ** 2))
+
+
+def _isolated(values: Array) -> int:
+    """How many of the largest values stand apart from all others: planted directions, no part of the inner space."""
+    falls = values[:_MOST_ISOLATED] / np.maximum(values[1 : _MOST_ISOLATED + 1], _ROUNDING * values[0])
+    apart = np.flatnonzero(falls > _APART)
+    return int(apart[-1]) + 1 if apart.size else 0
 
 
 def _rank(values: Array) -> int | None:

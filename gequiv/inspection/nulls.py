@@ -18,7 +18,7 @@ from gequiv.errors import CertificationError, ParameterError
 from gequiv.inspection.tables import MASKED_STEP, STEP, LawTable, TableFamily, table_of, table_of_draws
 
 _DRAWS = 12
-_LEAST_RATIO = 0.01
+_LEAST_RATIO = 0.02
 _MASKED_NODES = {"norm_nodes": 2, "inner_points": 3}  # 0.001 off in the distribution function, in half of the time
 
 

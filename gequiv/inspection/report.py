@@ -99,9 +99,9 @@ class HeadReport:
     law_solved : False where no law could be certified at this β and random heads stand in for it.
     edge : the largest squared singular value that chance allows at the level, of vectors that are not localised.
     edge_local : the same of any vectors.
-    detection_threshold : strength θ of the weakest direction θ u vᵀ in √n_k A that leaves the bulk, u and v unit vectors
-        in general position (`LawTable.log_threshold`). With a mask: in rows √k_i A_i, u on the later half of the
-        queries and v on the earlier half of the keys, the weakest that is expected beyond `edge`.
+    detection_threshold : strength θ of the weakest direction θ u vᵀ in √n_k A that leaves the bulk, u and v unit
+        vectors in general position (`LawTable.log_threshold`). With a mask: in rows √k_i A_i, u on the later half of
+        the queries and v on the earlier half of the keys, the weakest that is expected beyond `edge`.
     outliers : list of `OutlyingDirection`, largest first.
     effective_rank : of A, exp of the entropy of its singular values over their sum (Roy, Vetterli 2007).
     p_bulk, p_edge, p_edge_local, p_beta : probabilities in a random head of such a distance, of such a largest value
@@ -257,7 +257,7 @@ class Report:
 
         Parameters
         ----------
-        what : "ks", "beta", "outliers", "effective_rank" or "directions".
+        what : "ks", "beta", "outliers", "effective_rank" or "directions"; with nulls "ks:weights" and the like.
         axes : where to draw; None makes a figure.
         """
         # found by name: plotting is the room above
