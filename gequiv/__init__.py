@@ -18,10 +18,10 @@ from gequiv.errors import CertificationError, GequivError, ParameterError
 from gequiv.laws import GaussianChainPlusNoise, Law, MarchenkoPastur, SingularValueLaw
 
 if TYPE_CHECKING:
-    from gequiv.dyson import WeightedChainPlusNoise
     from gequiv.attention.temperature import schedule, temperature
+    from gequiv.dyson import WeightedChainPlusNoise
     from gequiv.expressions import law_of
-    from gequiv.inspection import inspect_attention
+    from gequiv.inspection import inspect_attention, inspect_model
     from gequiv.simulation import Comparison, compare, validate
 
 # imported on first use, so that `import gequiv` stays fast
@@ -30,6 +30,7 @@ _LAZY = {
     "Comparison": "gequiv.simulation",
     "compare": "gequiv.simulation",
     "inspect_attention": "gequiv.inspection",
+    "inspect_model": "gequiv.inspection",
     "law_of": "gequiv.expressions",
     "schedule": "gequiv.attention.temperature",
     "temperature": "gequiv.attention.temperature",
@@ -51,6 +52,7 @@ __all__ = [
     "__version__",
     "compare",
     "inspect_attention",
+    "inspect_model",
     "law_of",
     "schedule",
     "temperature",

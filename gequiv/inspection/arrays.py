@@ -68,7 +68,7 @@ def inspect_attention(
 
     Sources: Hayase, Collins, Karakida 2025 (arXiv 2510.06685); Baik, Ben Arous, Péché 2005; Holm 1979.
     """
-    judge = SizesJudge(checked_level(level), _seed(seed), checked_jobs(jobs), progress)
+    judge = SizesJudge(checked_level(level), checked_seed(seed), checked_jobs(jobs), progress)
     head_dim = None if head_dim is None else _checks.positive_integer("head_dim", head_dim, minimum=2)
     width = None if width is None else _checks.positive_integer("width", width)
     source = heads_of(attention, key=key)
@@ -129,7 +129,8 @@ def checked_jobs(jobs: Any) -> int:
     return cores if jobs is None else _checks.positive_integer("jobs", jobs)
 
 
-def _seed(seed: Any) -> int:
+def checked_seed(seed: Any) -> int:
+    """An integer of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ParameterError(f"seed must be an integer of at least 0; got {seed!r}")
     return seed

@@ -13,7 +13,7 @@ statistics have where draws are few to tell, seen with the t-distribution's allo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,22 @@ class Moments:
         mean, deviation = values.mean(axis=0), np.maximum(values.std(axis=0, ddof=1), _LEAST_DEVIATION)
         skewness = (((values - mean) / deviation) ** 3).mean(axis=0)
         return cls(mean, np.log(deviation), skewness, len(helds))
+
+    @classmethod
+    def weighted(cls, pool: Sequence[tuple[float, Held]], place: float, bandwidth: float) -> Moments:
+        """From random heads at several places (log β), those near one counting most, by a Gaussian kernel.
+
+        ``draws`` is their effective number, (Σw)²/Σw².
+        """
+        values = np.array([statistics(held) for _, held in pool])
+        weights = np.exp(-0.5 * ((np.array([where for where, _ in pool]) - place) / bandwidth) ** 2)
+        draws = float(weights.sum() ** 2 / (weights @ weights))
+        weights /= weights.sum()
+        mean = weights @ values
+        variance = weights @ (values - mean) ** 2 * draws / max(draws - 1, 0.5)
+        deviation = np.maximum(np.sqrt(variance), _LEAST_DEVIATION)
+        skewness = weights @ ((values - mean) / deviation) ** 3
+        return cls(mean, np.log(deviation), skewness, max(2, round(draws)))
 
     def toward(self, other: Moments, share: float) -> Moments:
         """Moments at that share of the way to others."""

@@ -170,9 +170,10 @@ def measure(
 
 def balanced(matrix: Array, mask: Any) -> Array:
     """Rows √k_i (A - Ā)_i of a masked A, k_i the keys that row i sees; the matrix is overwritten."""
-    visibility = Visibility(*matrix.shape, mask, None)
-    numbers = visibility.visible(0, len(matrix)).sum(axis=1)
-    return centred(matrix, visibility) * _balance(numbers, matrix.shape[1])
+    rows, keys = matrix.shape
+    visibility = Visibility(rows, keys, mask, None)
+    numbers = visibility.visible(0, rows).sum(axis=1)
+    return np.asarray(centred(matrix, visibility) * _balance(numbers, keys))
 
 
 def _balance(numbers: NDArray[np.int64], keys: int) -> Array:

@@ -197,12 +197,14 @@ class Report:
     source : what was inspected.
     level : probability with which any of the heads may be called not random although all are.
     layered : whether the input had layers.
+    tokens : texts of the tokens of the inspected input, where a tokenizer gave them.
     """
 
     heads: list[HeadReport]
     source: str
     level: float
     layered: bool
+    tokens: tuple[str, ...] | None = None
 
     @property
     def random(self) -> int:
