@@ -49,7 +49,6 @@ from typing import Any
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
-from scipy.optimize import brentq
 
 from gequiv import _checks
 from gequiv._checks import Array
@@ -676,6 +675,8 @@ def _root(
         if (value(ahead) < 0) != up:
             break
         here, step = ahead, 2 * step
+    from scipy.optimize import brentq
+
     root = float(brentq(value, min(here, ahead), max(here, ahead), xtol=tolerance, rtol=1e-14))
     return min(known, key=lambda place: abs(known[place])) if root not in known else root
 

@@ -27,6 +27,7 @@ from gequiv.cli.options import (
     Tokens,
     Width,
 )
+from gequiv.cli.temperature import temperature
 
 app = typer.Typer(
     cls=OneLineErrors,
@@ -63,6 +64,7 @@ def gequiv(
     [bold]gequiv predict[/bold] prints the law.
     [bold]gequiv derive[/bold] derives it, step by step.
     [bold]gequiv inspect[/bold] says of real heads which are random, and what is not random in the others.
+    [bold]gequiv temperature[/bold] chooses β for a wanted entropy, gap or rank, and draws schedules over lengths.
     [bold]gequiv campaign[/bold] runs thousands of draws and reports on them.
 
     Exit codes: 0 done; 1 the verdict failed, or needs more draws; 2 bad
@@ -221,6 +223,7 @@ def validate(
 
 app.command()(derive)
 app.command()(inspect)
+app.command()(temperature)
 app.add_typer(campaign_app, name="campaign")
 
 __all__: list[Any] = ["app"]

@@ -21,6 +21,8 @@ from gequiv.inspection.tables import LawTable, block_threshold
 
 Progress = Callable[[int, int, str], None]
 
+LARGEST_BETA = 4.0
+"""Heads of greater β have no law to be held against: a few entries have a row's energy."""
 _STATISTICS = 4
 _SIMILAR = 0.12  # difference of d_k/d up to which heads share their draws
 _ALIKE, _MASKED_ALIKE = 0.05, 0.1  # differences of d_k/d that reading it off leaves open
@@ -51,6 +53,10 @@ class Subject:
     degenerate: str = ""
 
 
+def _has_law(measured: Measured) -> bool:
+    return measured.sizes is not None and 0 < measured.beta_energy <= LARGEST_BETA
+
+
 class SizesJudge:
     """Holds heads against random heads of their sizes.
 
@@ -77,7 +83,7 @@ class SizesJudge:
 
     def prepare(self, measured: Sequence[Measured]) -> None:
         """Solve the laws and draw the random heads that these need, side by side."""
-        wanted = [(m.sizes, m.beta_energy) for m in measured if m.sizes is not None and 0 < m.beta_energy < math.inf]
+        wanted = [(m.sizes, m.beta_energy) for m in measured if m.sizes is not None and _has_law(m)]
         self._classes |= _classes([sizes for sizes, _ in wanted])
         anchors = {
             (self._classes[sizes], anchor): None for sizes, beta in wanted for anchor in Calibration.anchors([beta])
@@ -123,7 +129,7 @@ class SizesJudge:
         else:
             with threadpool_limits(1):
                 found = Parallel(n_jobs=self.jobs, prefer="threads")(delayed(one)(child) for child in children)
-        fine = [m for m in found if 0 < m.beta_energy < math.inf]
+        fine = [m for m in found if all(0 < beta < math.inf for beta in (m.beta_energy, m.beta_entropy))]
         moments = Moments.of([hold(m, m.beta_energy, self.table(sizes, m.beta_energy)) for m in fine])
         if sizes.mask is None:
             return moments
@@ -143,7 +149,7 @@ class SizesJudge:
     def held(self, measured: Measured) -> tuple[Held, Moments] | None:
         """The head without its outliers against the law of its bulk's β; None where there is no such β."""
         sizes, beta = measured.sizes, measured.beta_energy
-        if sizes is None or not 0 < beta < math.inf:
+        if not _has_law(measured) or sizes is None:
             return None
         calibration = self._calibration(self._classes[sizes])
         removed = 0
@@ -154,7 +160,7 @@ class SizesJudge:
                 break
             removed = len(held.outliers)
             beta = measured.beta_without(float(measured.spectrum[list(held.outliers)].sum()))
-            if not 0 < beta < math.inf:
+            if not 0 < beta <= LARGEST_BETA:
                 return None
         return held, moments
 
@@ -237,7 +243,8 @@ class SizesJudge:
 
     def _conclude(self, draft: HeadReport, adjusted: float | None) -> HeadReport:
         if adjusted is None:
-            verdict = "not random: " + (draft.verdict or "rows are all but one-hot, beyond every law")
+            one_hot = f"its rows are all but one-hot, beyond the laws of beta up to {LARGEST_BETA:g}"
+            verdict = "not random: " + (draft.verdict or one_hot)
             if draft.head_dim is None and not draft.verdict:
                 verdict = "untested: the head width cannot be read off; give head_dim"
             return replace(draft, verdict=verdict)

@@ -9,12 +9,12 @@ For one input of the model every head is held against
 In the second and third nothing is fitted. With the joint covariance C of a token's query and key, 2 d_k × 2 d_k, the
 scores are those of Gaussian pairs of this covariance (`Attention.from_weights`):
 :math:`\beta^2 = s^2\,\mathrm{tr}\,C_{QQ} C_{KK}`, inner weights the eigenvalues of :math:`C_{QQ} C_{KK}`; and the mean
-of the queries q̄ adds the column bias :math:`s\,\bar q\cdot k_j`, of variance :math:`s^2\,\bar q^T C_{KK}\,\bar q`. In the
-third null C is that of the queries and keys of all inputs, about the mean of each input; in the second it follows from
-the weights, or, where positions turn queries and keys, from what the layer itself makes of such tokens. What chance
-does to the distances is learned from the layer itself, run on Gaussian tokens: tokens with the mean
-and covariance of any one of the inputs, so that what inputs differ by is no evidence. Draws of all heads are pooled,
-those of similar β counting most.
+of the queries q̄ adds the column bias :math:`s\,\bar q\cdot k_j`, of variance :math:`s^2\,\bar q^T C_{KK}\,\bar q`. In
+the third null C is that of the queries and keys of all inputs, about the mean of each input; in the second it follows
+from the weights, or, where positions turn queries and keys, from what the layer itself makes of such tokens. What
+chance does to the distances is learned from the layer itself, run on Gaussian tokens, in the third null with the mean
+and the covariance of any one of the inputs, so that what inputs differ by is no evidence. Draws of all heads are
+pooled, those of similar β counting most.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _redrawn(capture: LayerCapture, name: str, draws: int, rng: np.random.Genera
 
 
 def _gaussian(real: list[Array], count: int, name: str, rng: np.random.Generator) -> Array:
-    """Gaussian tokens (count, d): with independent entries, or mixtures of one input's, with its mean and covariance."""
+    """Gaussian tokens (count, d): of independent entries, or mixtures of one input's, with its mean and covariance."""
     if name == "weights":
         centred = np.concatenate([tokens - tokens.mean(axis=0) for tokens in real])
         return rng.standard_normal((count, centred.shape[1])) * math.sqrt(_total(centred, len(real)) / centred.shape[1])

@@ -4,6 +4,7 @@ from gequiv.plotting.figures import density_figure, save_figure, validation_figu
 from gequiv.plotting.grid import support_grid
 from gequiv.plotting.inspection_figures import head_figure, inspection_figure
 from gequiv.plotting.inspection_page import write_inspection
+from gequiv.plotting.temperature_figure import temperature_figure
 
 __all__ = [
     "density_figure",
@@ -11,6 +12,7 @@ __all__ = [
     "inspection_figure",
     "save_figure",
     "support_grid",
+    "temperature_figure",
     "validation_figure",
     "write_inspection",
 ]
