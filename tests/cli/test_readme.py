@@ -10,8 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
+
+from gequiv import inspect_attention
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -76,7 +79,7 @@ def run_example(example):
 
 
 def test_python_examples_run():
-    limit, finite, convolutions, expression, large = blocks("python")
+    limit, finite, convolutions, expression, large, inspected = blocks("python")
     distance, believed = run_example(limit)
     assert distance < 0.02  # the README says about 0.01
     assert believed == pytest.approx(0.23, abs=0.01)
@@ -91,6 +94,7 @@ def test_python_examples_run():
     assert distance < 0.01
     (distance,) = run_example(large)
     assert distance < 0.01  # the README says about 0.003
+    assert run_example(inspected) == [2.0]  # the two heads that were drawn
 
 
 def test_there_are_examples():
@@ -122,7 +126,19 @@ def test_campaign_commands_run(cli, tmp_path, monkeypatch):
         assert (outcome.code, outcome.err) == (0, ""), line
 
 
-PLAIN_LINES = [line for line in shell_lines() if re.match("gequiv (?!campaign )", line)]
+def test_inspection_commands_run(cli, tmp_path, monkeypatch):
+    lines = [line for line in shell_lines() if line.startswith("gequiv inspect ")]
+    assert len(lines) >= 3
+    monkeypatch.chdir(tmp_path)
+    np.save("attention.npy", np.full((1, 24, 24), 1 / 24))
+    report = inspect_attention("attention.npy")
+    monkeypatch.setattr("gequiv.cli.inspect._of_model", lambda *_: report)
+    for line in lines:
+        outcome = cli(*shlex.split(line)[1:])
+        assert (outcome.code, outcome.err) == (0, ""), line
+
+
+PLAIN_LINES = [line for line in shell_lines() if re.match("gequiv (?!campaign |inspect )", line)]
 
 
 @pytest.mark.parametrize("line", PLAIN_LINES + help_lines())
