@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from gequiv import _checks
 from gequiv._checks import Array
 from gequiv.attention.masks import normalised_mask
-from gequiv.errors import ParameterError
+from gequiv.errors import InputFileError, ParameterError
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
 from gequiv.inspection.head import measure
-from gequiv.inspection.reading import heads_of
+from gequiv.inspection.reading import HeadSource, heads_of
 from gequiv.inspection.report import Report
 from gequiv.inspection.rows import Rows, examine
+
+_SOFTMAX_OFF = 5e-3  # what half precision leaves
 
 
 def inspect_attention(
@@ -48,8 +52,8 @@ def inspect_attention(
         lists, a torch tensor, a list of such layers, or the path of a .npy, .npz or .safetensors file. Files are read
         head by head.
     key : name of the array in a file of several.
-    scores : of the same shape: that of which each row's softmax the attention is; taken for the estimate of β by scores
-        in place of log A.
+    scores : of the same shape: that of which each row's softmax the attention is (β times the scores of `Attention`);
+        taken for the estimate of β by scores in place of log A. Where attention is zero they may be -∞.
     head_dim, width : d_k; and d of Gaussian tokens.
     level : probability with which any of the heads may be called not random although all are.
     seed : of the draws of random heads; the same seed repeats the report.
@@ -62,8 +66,8 @@ def inspect_attention(
 
     Raises
     ------
-    ParameterError : the array has another shape; entries are negative or NaN, a row does not sum to one or is zero; or
-        a parameter is out of range.
+    ParameterError : the array has another shape; entries are negative or NaN, a row does not sum to one or is zero;
+        scores are not finite; or a parameter is out of range.
     InputFileError : the file cannot be read.
 
     Sources: Hayase, Collins, Karakida 2025 (arXiv 2510.06685); Baik, Ben Arous, Péché 2005; Holm 1979.
@@ -72,7 +76,7 @@ def inspect_attention(
     head_dim = None if head_dim is None else _checks.positive_integer("head_dim", head_dim, minimum=2)
     width = None if width is None else _checks.positive_integer("width", width)
     source = heads_of(attention, key=key)
-    given = None if scores is None else heads_of(scores)
+    given = None if scores is None else _scores_of(scores)
     if given is not None and (given.layers, len(given)) != (source.layers, len(source)):
         raise ParameterError(
             f"scores must have as many layers and heads as attention, {len(source)} in all; got {len(given)}"
@@ -89,6 +93,7 @@ def inspect_attention(
                     f"scores must have the shape of attention, {matrix.shape} in {where}; got {known.shape}"
                 )
             known = known[rows.kept_rows, rows.kept_keys]
+            rows = _with_scores(rows, known, where)
         return subject_of(layer, head, rows, scores=known, head_dim=head_dim, width=width)
 
     subjects = []
@@ -101,6 +106,37 @@ def inspect_attention(
             if progress is not None:
                 progress(len(subjects), len(source), "heads")
     return Report(judge.judge(subjects), source.source, judge.level, source.layered)
+
+
+def _scores_of(scores: Any) -> HeadSource:
+    """`heads_of`, its messages speaking of scores."""
+    try:
+        return heads_of(scores)
+    except (ParameterError, InputFileError) as error:
+        raise type(error)(str(error).replace("attention", "scores", 1)) from error
+
+
+def _with_scores(rows: Rows, scores: Array, where: str) -> Rows:
+    """The rows, with a finding where the softmax of the scores is not the attention.
+
+    Raises
+    ------
+    ParameterError : a score is NaN or +∞, or -∞ where there is attention.
+    """
+    bad = ~np.isfinite(scores) & ((rows.matrix > 0) | ~np.isneginf(scores))
+    if bad.any():
+        row, key = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise ParameterError(f"scores must be finite where there is attention; got {scores[row, key]} in {where}")
+    weights = np.where(rows.matrix > 0, scores, -np.inf)
+    weights -= weights.max(axis=1, keepdims=True)
+    np.exp(weights, out=weights)
+    weights /= weights.sum(axis=1, keepdims=True)
+    off = float(np.abs(weights - rows.matrix).max())
+    if off <= _SOFTMAX_OFF:
+        return rows
+    return replace(
+        rows, findings=(*rows.findings, f"the softmax of the scores differs from the attention by {off:.2g}")
+    )
 
 
 def subject_of(layer: int, head: int, rows: Rows, **known: Any) -> Subject:

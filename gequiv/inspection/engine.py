@@ -308,7 +308,7 @@ def _findings(
     if any(outlier.kind == "column" for outlier in outliers):
         found.append("one direction is the same for all queries: a column bias, by the mean of the queries")
     if not held.table.solved:
-        found.append("no law could be certified at this beta: random heads that were drawn stand in for it")
+        found.append("no law holds at this beta: random heads that were drawn stand in for it")
     return found
 
 

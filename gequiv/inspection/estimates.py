@@ -17,8 +17,8 @@ its squared singular values says how unequal the inner directions are: with τ t
     + 2\frac{n_q}{d} + O(1/d_k)
 
 for n_q queries and n_k keys, from the S-transform of the chain, so that r = d_k/d is read off: zero for orthonormal
-tokens. Up to four largest values that stand apart from all others are left out. The singular values of A itself do not
-enter, so that nothing but β is fitted to them.
+tokens. Up to four largest values, a quarter of d_k, that stand apart from all others are left out. The singular values
+of A itself do not enter, so that nothing but β is fitted to them.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def score_shape(scores: Array, head_dim: int | None = None) -> ScoreShape | None
     scores : (n_q, n_k), finite; of any constants in rows and columns.
     head_dim : if it is known.
     """
+    size = float(np.abs(scores).max())
     centred = scores - scores.mean(axis=1, keepdims=True)
-    size = float(np.abs(centred).max())
     centred -= centred.mean(axis=0)
     rows, keys = centred.shape
     gram = centred @ centred.T if rows <= keys else centred.T @ centred
@@ -185,7 +185,7 @@ def score_shape(scores: Array, head_dim: int | None = None) -> ScoreShape | None
     beta = math.sqrt(total / (n * m))
     if head_dim is None:
         head_dim = _rank(values)
-    shares = values[_isolated(values) :]
+    shares = values[_isolated(values, head_dim or values.size - 1) :]
     shares = shares / shares.sum()
     second = n * float(shares @ shares)
     if head_dim is None:
@@ -198,9 +198,10 @@ def score_shape(scores: Array, head_dim: int | None = None) -> ScoreShape | None
     return ScoreShape(beta, k, min(max(excess, 0.0), 1.0), k / max(1.0, 1 + 2 * excess + min(excess, 1.0) ** 2))
 
 
-def _isolated(values: Array) -> int:
+def _isolated(values: Array, rank: int) -> int:
     """How many of the largest values stand apart from all others: planted directions, no part of the inner space."""
-    falls = values[:_MOST_ISOLATED] / np.maximum(values[1 : _MOST_ISOLATED + 1], _ROUNDING * values[0])
+    most = min(_MOST_ISOLATED, rank // 4, values.size - 1)
+    falls = values[:most] / np.maximum(values[1 : most + 1], _ROUNDING * values[0])
     apart = np.flatnonzero(falls > _APART)
     return int(apart[-1]) + 1 if apart.size else 0
 
@@ -208,6 +209,8 @@ def _isolated(values: Array) -> int:
 def _rank(values: Array) -> int | None:
     """Where the squared singular values fall off a cliff; None where they do not."""
     present = values[: values.size - 1]
+    if present.size < 2:
+        return None
     floor = values[0] * 1e-15
     falls = np.maximum(present[:-1], floor) / np.maximum(present[1:], floor)
     place = int(np.argmax(falls))

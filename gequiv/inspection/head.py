@@ -118,8 +118,7 @@ def measure(
     visibility = Visibility(rows, keys, mask, None)
     visible = None if not visibility.restricts else visibility.visible(0, rows)
     numbers = np.full(rows, keys) if visible is None else visible.sum(axis=1)
-    logs = None if light else _score_block(matrix, scores, visible)
-    shape = None if logs is None else score_shape(logs, head_dim)
+    shape = None if light else _shape(matrix, scores, visible, head_dim)
     found_dim = head_dim if head_dim is not None else _head_dim(shape)
     ratio = 0.0 if shape is None else shape.ratio
     if width is not None and found_dim is not None:
@@ -198,8 +197,13 @@ def _effective_rank(singular: Array) -> float:
     return math.exp(-float(shares @ np.log(shares)))
 
 
-def _score_block(matrix: Array, scores: Array | None, visible: NDArray[np.bool_] | None) -> Array | None:
-    """Scores of a block in which every row sees every key, as large as is found; None if it has infinities."""
+def _shape(
+    matrix: Array, scores: Array | None, visible: NDArray[np.bool_] | None, head_dim: int | None
+) -> ScoreShape | None:
+    """By the scores if they are known and vary, else by the logarithm of A; None if too many entries are zero.
+
+    Of a block in which every row sees every key, as large as is found.
+    """
     rows, keys = matrix.shape
     block = (slice(max(0, rows - _BLOCK), rows), slice(0, min(keys, _BLOCK)))
     if visible is not None:
@@ -208,15 +212,21 @@ def _score_block(matrix: Array, scores: Array | None, visible: NDArray[np.bool_]
             return None
         block = found
     if scores is not None:
-        return np.asarray(scores[block], dtype=np.float64)
-    part = matrix[block]
-    return np.log(part) if (part > 0).all() else _without_zeros(part)
+        known = _finite_rows(np.asarray(scores[block], dtype=np.float64))
+        shape = None if known is None else score_shape(known, head_dim)
+        if shape is not None:
+            return shape
+    with np.errstate(divide="ignore"):
+        logs = _finite_rows(np.log(matrix[block]))
+    return None if logs is None else score_shape(logs, head_dim)
 
 
-def _without_zeros(part: Array) -> Array | None:
-    """Logarithms of the rows that have no zeros, if they are at least a third."""
-    whole = (part > 0).all(axis=1)
-    return np.log(part[whole]) if 3 * int(whole.sum()) >= part.shape[0] and int(whole.sum()) > 2 else None
+def _finite_rows(part: Array) -> Array | None:
+    """The rows without infinities, if they are at least a third."""
+    whole = np.isfinite(part).all(axis=1)
+    if whole.all():
+        return part
+    return part[whole] if 3 * int(whole.sum()) >= part.shape[0] and int(whole.sum()) > 2 else None
 
 
 def _seen_by_all(visible: NDArray[np.bool_]) -> tuple[slice, slice] | None:

@@ -377,14 +377,12 @@ def test_refused(attention, options, message):
         inspect_attention(attention, **{"jobs": 1, **options})
 
 
-@pytest.mark.xfail(strict=True, reason="heads_of(scores) speaks of attention in its messages")
 @pytest.mark.parametrize("bad", [np.zeros((1, 4, 4), complex), np.zeros((1, 1, 1)), np.zeros(3)])
 def test_refused_scores_are_called_scores(bad):
     with pytest.raises(ParameterError, match=r"^scores must"):
         inspect_attention(GOOD, scores=bad, jobs=1)
 
 
-@pytest.mark.xfail(strict=True, reason="entries of scores are not checked: LinAlgError from eigvalsh")
 def test_scores_with_nan_are_refused():
     given = np.zeros((1, 4, 4))
     given[0, 1, 1] = math.nan
