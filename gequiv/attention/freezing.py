@@ -183,7 +183,7 @@ def _log_normaliser_rule(keys: int, sigma: float, step: float, low: float) -> fl
     grid = _Grid(sigma, step, low, 7 * sigma + 5)
     missing = grid.mean(_missing)
     survival = grid.survival(missing, keys)
-    expected = np.exp(np.minimum(grid.log_t + sigma**2 / 2, 700.0))  # t E w
+    expected = np.exp(np.minimum(grid.log_t + sigma**2 / 2, 600.0))  # t E w
     difference = np.exp(-keys * expected) - survival
     if sigma <= _CAREFUL:
         # E e^{-tW} (e^{-x} - 1) where x = n (t E w + log(1 - missing)) is small, by missing = t E w - `_excess` of tw

@@ -34,7 +34,6 @@ _FILE = "Attention in a file"
 _MODEL = "Attention of a model"
 _MOST_ROWS = 60  # heads beyond which a table is of layers
 _NOTABLE = 12
-_MOST_TOKENS = 1024
 _OPTIONS = {
     "attention": "FILE",
     "inputs": "--text",
@@ -97,9 +96,10 @@ def inspect(
         typer.Option(
             min=2,
             metavar="N",
-            show_default=f"{_MOST_TOKENS}, or fewer if the model takes no more",
+            show_default="1024, or fewer if the model takes no more",
             rich_help_panel=_MODEL,
-            help="Tokens of the text that are read.",
+            help="Tokens of an input; a longer text makes several, of which the first is inspected and all tell what "
+            "tokens are like.",
         ),
     ] = None,
     random_init: Annotated[
@@ -309,19 +309,15 @@ def _first_line(error: BaseException) -> str:
 
 
 def _tokens(written: str, path: Path, model: Any, tokenizer: Any, most: int | None) -> dict[str, Any]:
-    """The text as the model takes it, cut to what it takes."""
-    positions = getattr(model.config, "max_position_embeddings", None)
-    limits = [limit for limit in (positions, tokenizer.model_max_length) if isinstance(limit, int) and 2 <= limit < 1e9]
-    longest = min(limits) if limits else None
-    if most is None:
-        most = min(_MOST_TOKENS, longest or _MOST_TOKENS)
-    elif longest is not None and most > longest:
-        raise ParameterError(f"--max-tokens must be at most {longest}, which the model takes; got {most}")
-    inputs = dict(tokenizer(written, truncation=True, max_length=most, return_tensors="pt"))
-    count = int(inputs["input_ids"].shape[-1])
-    if count < 2:
-        raise ParameterError(f"--text: {str(path)!r} must be at least two tokens long; it has {count}")
-    return inputs
+    """The text as inputs."""
+    from gequiv.inspection.texts import tokenised
+
+    try:
+        return tokenised(tokenizer, written, model, most)
+    except ParameterError as error:
+        raise ParameterError(
+            str(error).replace("max_tokens", "--max-tokens").replace("inputs must", f"--text: {str(path)!r} must")
+        ) from error
 
 
 # --------------------------------------------------------------------------- what is printed

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import gammaincc, gammainccinv, ndtr, ndtri, stdtr, stdtrit
 
 from gequiv._checks import Array
 from gequiv.inspection.head import Held
@@ -95,9 +95,9 @@ class Moments:
         return self._margin(1, level), self._margin(2, level)
 
     def _margin(self, statistic: int, level: float) -> float:
-        z = float(stats.pearson3.isf(level, self._skew(statistic)))
+        z = _pearson_quantile(level, self._skew(statistic))
         # to the t-distribution's quantile of the same normal score
-        inflation = float(stats.t.isf(stats.norm.sf(z), self.draws - 1)) / z if z > 0 else 1.0
+        inflation = -float(stdtrit(self.draws - 1, ndtr(-z))) / z if z > 0 else 1.0
         scale = inflation * math.sqrt(1 + 1 / self.draws)
         return float(self.mean[statistic] + math.exp(self.log_deviation[statistic]) * z * scale)
 
@@ -108,12 +108,24 @@ class Moments:
             return 1.0
         z /= math.sqrt(1 + 1 / self.draws)
         if z > 0:  # as unlikely as the normal score that a t-variable of this size has
-            tail = float(stats.t.sf(z, self.draws - 1))
-            z = float(stats.norm.isf(tail)) if tail > 0 else 40.0
-        return float(stats.pearson3.sf(z, skewness))
+            tail = float(stdtr(self.draws - 1, -z))
+            z = -float(ndtri(tail)) if tail > 0 else 40.0
+        return _pearson_tail(z, skewness)
 
     def _skew(self, statistic: int) -> float:
         return min(max(abs(float(self.skewness[statistic])), _LEAST_SKEWNESS[statistic]), _MOST_SKEWNESS)
+
+
+def _pearson_tail(z: float, skewness: float) -> float:
+    """Probability that a standardised Pearson type III variable, a shifted Gamma, of that skewness is above z."""
+    shape = 4 / skewness**2
+    return float(gammaincc(shape, max(shape + z * math.sqrt(shape), 0.0)))
+
+
+def _pearson_quantile(tail: float, skewness: float) -> float:
+    """Where `_pearson_tail` has that value."""
+    shape = 4 / skewness**2
+    return float((gammainccinv(shape, tail) - shape) / math.sqrt(shape))
 
 
 class Calibration:

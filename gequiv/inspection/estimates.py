@@ -43,7 +43,7 @@ _BETAS = np.exp(np.linspace(math.log(0.02), math.log(6.0), 49))
 _GRID = np.linspace(math.log(0.01), math.log(10.0), 52)  # of log σ
 _NORM_NODES = 12
 _COUNT_NODES = 9
-_GAP = 25.0
+_GAP, _GAP_AT_THE_END, _NEARLY_FULL = 25.0, 1e6, 0.9
 _ROUNDING = 1e-12
 _APART = 1.6
 _MOST_ISOLATED = 4
@@ -214,4 +214,6 @@ def _rank(values: Array) -> int | None:
     floor = values[0] * 1e-15
     falls = np.maximum(present[:-1], floor) / np.maximum(present[1:], floor)
     place = int(np.argmax(falls))
-    return place + 1 if falls[place] > _GAP else None
+    # of full rank, the least value of white scores is small by chance
+    gap = _GAP if place + 1 < _NEARLY_FULL * values.size else _GAP_AT_THE_END
+    return place + 1 if falls[place] > gap else None

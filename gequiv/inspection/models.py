@@ -39,6 +39,7 @@ from gequiv.inspection.nulls import null_table
 from gequiv.inspection.report import HeadReport, NullReport, Report
 from gequiv.inspection.rows import examine
 from gequiv.inspection.tables import LawTable
+from gequiv.inspection.texts import tokenised
 
 NULLS = ("sizes", "weights", "weights and tokens")
 _DRAWS = 60  # random heads of a null, of all heads of a layer together
@@ -46,7 +47,6 @@ _FEWEST_DRAWS = 4  # of each head
 _BANDWIDTH = 0.25  # in log β
 _COVARIANCE_ROWS = 16  # tokens a direction, for covariances that the layer itself must tell
 _STATISTICS = 4
-_MOST_INPUTS = 16
 
 
 def inspect_model(
@@ -54,6 +54,7 @@ def inspect_model(
     inputs: Any,
     *,
     tokenizer: Any = None,
+    max_tokens: int | None = None,
     layers: Sequence[int] | None = None,
     level: float = 0.05,
     seed: int = 0,
@@ -70,8 +71,9 @@ def inspect_model(
     model : a transformers.PreTrainedModel that attends through transformers' AttentionInterface: encoder, decoder or
         both, grouped queries, rotary positions, any precision.
     inputs : what the model takes: a mapping of tensors, or token ids of shape (inputs, n); or, with a tokenizer, a
-        text, which is cut into inputs of the greatest length that the model takes.
+        text, which is cut into inputs of one length, see `gequiv.inspection.texts.tokenised`.
     tokenizer : a transformers tokenizer; it also names the tokens in the report.
+    max_tokens : length of the inputs that a text is cut into; by default the greatest that the model takes, up to 1024.
     layers : numbers of the attention layers to inspect; None for all.
     level, seed, jobs, progress : as for `gequiv.inspect_attention`.
 
@@ -88,7 +90,9 @@ def inspect_model(
     """
     judge = SizesJudge(checked_level(level), checked_seed(seed), checked_jobs(jobs), progress)
     if isinstance(inputs, str):
-        inputs = tokenised(tokenizer, inputs, model)
+        inputs = tokenised(tokenizer, inputs, model, max_tokens)
+    elif max_tokens is not None:
+        raise ParameterError(f"max_tokens must be None unless inputs is a text; got {max_tokens!r}")
     wanted = None if layers is None else {int(layer) for layer in layers}
     seen: list[_Seen] = []
     passed = 0
@@ -114,25 +118,6 @@ def inspect_model(
 
 
 # -- inputs ---------------------------------------------------------------------------------------------
-
-
-def tokenised(tokenizer: Any, text: str, model: Any, most: int | None = None) -> dict[str, Any]:
-    """A text as inputs of one length, the greatest that model, tokenizer and `most` allow, at most 16 of them.
-
-    Raises
-    ------
-    ParameterError : there is no tokenizer, or the text has fewer than two tokens.
-    """
-    if tokenizer is None:
-        raise ParameterError("tokenizer must be given with a text as inputs; got None")
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    limits = [most, getattr(config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None)]
-    ids = tokenizer(text, add_special_tokens=True, verbose=False)["input_ids"]
-    length = min([len(ids), *(int(limit) for limit in limits if limit is not None)])
-    if length < 2:
-        raise ParameterError(f"inputs must have at least two tokens; the text has {len(ids)}")
-    count = min(_MOST_INPUTS, len(ids) // length)
-    return {"input_ids": [ids[k * length : (k + 1) * length] for k in range(count)]}
 
 
 def _token_texts(tokenizer: Any, inputs: Any) -> tuple[str, ...] | None:

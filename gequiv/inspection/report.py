@@ -218,7 +218,8 @@ class Report:
         heads = f"{count} head" + ("s" if count > 1 else "")
         away = count - self.random
         if not away:
-            return f"all {heads} pass as random" if count > 1 else "the head passes as random"
+            many = "both heads" if count == 2 else f"all {heads}"
+            return f"{many} pass as random" if count > 1 else "the head passes as random"
         kinds = Counter("outliers" for head in self.heads if not head.random and head.outliers)
         text = f"{away} of {heads} not random" if count > 1 else "the head is not random"
         if kinds and count > 1:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gequiv._version import __version__
 from gequiv.plotting import campaign_figures as figures
-from gequiv.plotting.campaign_markup import (
+from gequiv.plotting.markup import (
     DASH,
-    STYLE,
     Column,
+    Pictures,
+    counted,
     fixed,
     interval,
     number,
+    page,
     plain_symbol,
     symbol,
     table,
@@ -36,7 +38,7 @@ from gequiv.simulation.campaign.model import Model, Scalar
 from gequiv.simulation.campaign.tables import write_text
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 _OPEN_MODELS = 12  # models whose findings are shown unfolded
 _SMALL = 60  # models beyond which their figures are small
@@ -71,7 +73,7 @@ def write_page(analysis: Analysis, path: Path) -> None:
 
 def page_text(analysis: Analysis) -> str:
     """The report as HTML."""
-    pictures = _Pictures()
+    pictures = Pictures()
     sections = [
         ("verdicts", "Verdicts", _verdicts(analysis)),
         ("overview", "Overview", _overview(analysis)),
@@ -82,33 +84,8 @@ def page_text(analysis: Analysis) -> str:
         ("reading", "How to read this", _READING),
         ("run", "What was run", _run(analysis)),
     ]
-    shown = [section for section in sections if section[2]]
-    links = "\n".join(f'<a href="#{name}">{title}</a>' for name, title, _ in shown)
-    body = "\n".join(
-        f'<section id="{name}">\n<h2>{title}</h2>\n{content}\n</section>' for name, title, content in shown
-    )
     title = text(analysis.campaign.title or analysis.campaign.name)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<header>\n{_head(analysis)}\n</header>\n<nav>\n{links}\n</nav>\n<main>\n{body}\n</main>\n"
-        f'<footer class="small">Written by gequiv {text(_version())}. The numbers of this page are in the .csv files '
-        "beside it.</footer>\n</body>\n</html>\n"
-    )
-
-
-@dataclass
-class _Pictures:
-    """Figures of the page, each with a name of its own."""
-
-    count: int = 0
-
-    def add(self, draw: Callable[[], Figure], label: str, caption: str = "") -> str:
-        self.count += 1
-        picture = figures.svg_text(draw, f"f{self.count}", label)
-        note = f"<figcaption>{caption}</figcaption>" if caption else ""
-        return f"<figure>\n{picture}\n{note}</figure>"
+    return page(title, _head(analysis), sections, "The numbers of this page are in the .csv files beside it.")
 
 
 # --------------------------------------------------------------------------- head
@@ -133,12 +110,12 @@ def _head(analysis: Analysis) -> str:
     parts.append('<ul class="facts">' + "".join(f"<li><b>{value}</b>{name}</li>" for value, name in facts) + "</ul>")
     if analysis.missing:
         parts.append(
-            f'<p class="notice"><b>Not complete.</b> {_count(analysis.missing, "draw")} '
+            f'<p class="notice"><b>Not complete.</b> {counted(analysis.missing, "draw")} '
             f"{'is' if analysis.missing == 1 else 'are'} missing; all below is of those that are there.</p>"
         )
     if analysis.damaged:
         parts.append(
-            f'<p class="notice"><b>Damaged.</b> {_count(analysis.damaged, "stored result")} '
+            f'<p class="notice"><b>Damaged.</b> {counted(analysis.damaged, "stored result")} '
             f"{'was' if analysis.damaged == 1 else 'were'} damaged and not used.</p>"
         )
     return "\n".join(parts)
@@ -326,7 +303,7 @@ def _refusals(findings: Sequence[ModelFinding], names: Sequence[str]) -> str:
 # --------------------------------------------------------------------------- maps
 
 
-def _maps(analysis: Analysis, pictures: _Pictures) -> str:
+def _maps(analysis: Analysis, pictures: Pictures) -> str:
     parts = []
     for name, findings in _groups(analysis):
         drawn = _group_maps(name, findings, pictures)
@@ -353,7 +330,7 @@ def _sorted_values(findings: Sequence[ModelFinding], name: str) -> list[Any]:
     return sorted(values)
 
 
-def _group_maps(group: str, findings: Sequence[ModelFinding], pictures: _Pictures) -> str:
+def _group_maps(group: str, findings: Sequence[ModelFinding], pictures: Pictures) -> str:
     plane = _plane(findings)
     laws = list(dict.fromkeys(law for finding in findings for law in finding.model.laws))
     if plane is None or not laws:
@@ -411,7 +388,7 @@ def _cells(
 # --------------------------------------------------------------------------- rates
 
 
-def _rates(analysis: Analysis, pictures: _Pictures) -> str:
+def _rates(analysis: Analysis, pictures: Pictures) -> str:
     parts = []
     for group in dict.fromkeys(rate.group for rate in analysis.rates):
         rates = [rate for rate in analysis.rates if rate.group == group]
@@ -469,7 +446,7 @@ def _range(rate: Rate) -> str:
 # --------------------------------------------------------------------------- rows
 
 
-def _rows(analysis: Analysis, pictures: _Pictures) -> str:
+def _rows(analysis: Analysis, pictures: Pictures) -> str:
     parts = []
     for group, findings in _groups(analysis):
         measured = [finding for finding in findings if finding.rows]
@@ -508,7 +485,7 @@ def _row_panels(
     findings: Sequence[ModelFinding],
     names: Sequence[str],
     statistics: Sequence[str],
-    pictures: _Pictures,
+    pictures: Pictures,
 ) -> str:
     """A panel a statistic, against γ or β or else the first number that varies."""
     numeric = [name for name in names if _numeric(findings, name)]
@@ -544,7 +521,7 @@ def _row_line(label: str, findings: Sequence[ModelFinding], name: str, over: str
 # --------------------------------------------------------------------------- models
 
 
-def _models(analysis: Analysis, pictures: _Pictures) -> str:
+def _models(analysis: Analysis, pictures: Pictures) -> str:
     findings = [finding for finding in analysis.models if finding.model.laws or finding.edges is not None]
     if not findings:
         return ""
@@ -696,7 +673,7 @@ nothing when it holds, and is marked <span class="badge empty">○ could not hav
 def _run(analysis: Analysis) -> str:
     import scipy
 
-    versions = [("gequiv", _version()), ("numpy", np.__version__), ("scipy", scipy.__version__)]
+    versions = [("gequiv", __version__), ("numpy", np.__version__), ("scipy", scipy.__version__)]
     versions.append(("Python", platform.python_version()))
     facts = "".join(f"<li><b>{text(version)}</b>{name}</li>" for name, version in versions)
     return (
@@ -705,13 +682,3 @@ def _run(analysis: Analysis) -> str:
         "repeated alone.</p>\n"
         f"<details><summary>The campaign file</summary>\n<pre>{text(analysis.campaign.source)}</pre></details>"
     )
-
-
-def _version() -> str:
-    from gequiv._version import __version__
-
-    return __version__
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gequiv.plotting.campaign_markup import DASH, STYLE, Column, fixed, number, table, text
-from gequiv.plotting.campaign_page import _count, _Pictures, _version
 from gequiv.plotting.inspection_figures import head_figure, inspection_figure, maps_of, null_of, title_of
+from gequiv.plotting.markup import DASH, Column, Pictures, counted, fixed, number, page, table, text
 from gequiv.simulation.campaign.tables import write_text
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def write_inspection(report: Report, path: str | Path, *, title: str | None = No
 
 def page_text(report: Report, title: str | None = None) -> str:
     """The report as HTML."""
-    pictures = _Pictures()
+    pictures = Pictures()
     title = text(title or f"Attention heads of {report.source}")
     sections = [
         ("maps", "Maps", _maps(report, pictures)),
@@ -54,16 +53,7 @@ def page_text(report: Report, title: str | None = None) -> str:
         ("outliers", "Outside the bulk", _outliers(report)),
         ("quantities", "What the quantities mean", _quantities(report)),
     ]
-    shown = [section for section in sections if section[2]]
-    links = "\n".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in shown)
-    body = "\n".join(f'<section id="{name}">\n<h2>{heading}</h2>\n{part}\n</section>' for name, heading, part in shown)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<header>\n{_head(report, title)}\n</header>\n<nav>\n{links}\n</nav>\n<main>\n{body}\n</main>\n"
-        f'<footer class="small">Written by gequiv {text(_version())}.</footer>\n</body>\n</html>\n'
-    )
+    return page(title, _head(report, title), sections)
 
 
 # --------------------------------------------------------------------------- head
@@ -76,7 +66,7 @@ def _head(report: Report, title: str) -> str:
     outlying = sum(bool(head.outliers) for head in heads)
     untested = sum(_state(head) == "untested" for head in heads)
     facts = [
-        (str(len(heads)), f"head{'s' * (len(heads) != 1)}" + (f" in {_count(layers, 'layer')}" if layers > 1 else "")),
+        (str(len(heads)), f"head{'s' * (len(heads) != 1)}" + (f" in {counted(layers, 'layer')}" if layers > 1 else "")),
         (str(report.random), "pass as random"),
         (str(outlying), "with singular values outside the bulk"),
         (" … ".join(_size(*size) for size in ((sizes[0], sizes[-1]) if len(sizes) > 1 else sizes)), "queries × keys"),
@@ -124,7 +114,7 @@ def _place(report: Report, head: HeadReport) -> str:
 # --------------------------------------------------------------------------- maps
 
 
-def _maps(report: Report, pictures: _Pictures) -> str:
+def _maps(report: Report, pictures: Pictures) -> str:
     if len(report.heads) == 1:
         return ""
     drawn = [
@@ -140,7 +130,7 @@ def _maps(report: Report, pictures: _Pictures) -> str:
         maps = f'<div class="panels">{"".join(drawn)}</div>'
     else:
         others = "\n".join(drawn[1:])
-        maps = f"{drawn[0]}\n<details><summary>{_count(len(drawn) - 1, 'more map')}</summary>\n{others}</details>"
+        maps = f"{drawn[0]}\n<details><summary>{counted(len(drawn) - 1, 'more map')}</summary>\n{others}</details>"
     return f'<p class="small">{note}</p>\n{maps}'
 
 
@@ -216,7 +206,7 @@ def _notable(report: Report) -> list[tuple[HeadReport, str]]:
     return chosen
 
 
-def _spectra(report: Report, pictures: _Pictures) -> str:
+def _spectra(report: Report, pictures: Pictures) -> str:
     drawn = []
     for head, why in _notable(report):
         name = _place(report, head)
@@ -300,7 +290,7 @@ def _outliers(report: Report) -> str:
     columns = [Column("layer")] * report.layered + [Column("head"), Column("s"), Column("s² / edge")]
     columns += [Column("kind", False), Column("keys", False, style="text"), Column("of effectively")]
     columns += [Column("queries", False, style="text"), Column("of effectively")]
-    tokens = getattr(report, "tokens", None)
+    tokens = report.tokens
     listing = table(columns, (_direction(report, head, outlier, tokens) for head, outlier in told))
     if len(told) > _LONG:
         listing = f"<details><summary>{len(told)} directions</summary>\n{listing}</details>"

@@ -183,11 +183,6 @@ def test_mistakes_are_one_line(cli, tmp_path, line, message):
 # -- models --------------------------------------------------------------------------------------------
 
 
-class _Tensor:
-    def __init__(self, count):
-        self.shape = (1, count)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A folder that looks like a model's, and texts."""
@@ -210,9 +205,11 @@ def libraries(monkeypatch):
     quiet = types.SimpleNamespace(set_verbosity_error=lambda: None, disable_progress_bar=lambda: None)
     transformers.logging = quiet
 
-    def tokenizer(text, truncation, max_length, return_tensors):
-        count = min(len(text.split()), max_length) if truncation and return_tensors == "pt" else -1
-        return {"input_ids": _Tensor(count)}
+    def tokenizer(text, truncation, max_length, return_overflowing_tokens):
+        assert truncation
+        assert return_overflowing_tokens
+        ids = list(range(len(text.split())))
+        return {"input_ids": [ids[start : start + max_length] for start in range(0, len(ids), max_length)]}
 
     tokenizer.model_max_length = int(1e30)
 
@@ -241,7 +238,7 @@ def libraries(monkeypatch):
 
     def inspect_model(model, inputs, *, tokenizer, level, seed, jobs, progress):
         progress(1, 1, "layers")
-        called.update(tokens=inputs["input_ids"].shape[1], level=level, inspection_seed=seed, jobs=jobs)
+        called.update(shape=np.shape(inputs["input_ids"]), level=level, inspection_seed=seed, jobs=jobs)
         return made.grid(2, 2)
 
     models.inspect_model = inspect_model
@@ -256,7 +253,7 @@ def test_a_model_reads_a_text(cli, folder, libraries):
     assert len(json.loads(outcome.out)["heads"]) == 4
     assert libraries["model"] == libraries["tokenizer"] == str(folder)
     assert "fresh" not in libraries
-    assert (libraries["tokens"], libraries["level"], libraries["jobs"]) == (300, 0.01, None)
+    assert (libraries["shape"], libraries["level"], libraries["jobs"]) == ((1, 300), 0.01, None)
 
 
 def test_fresh_weights_are_drawn_by_the_seed(cli, folder, libraries):
@@ -265,14 +262,14 @@ def test_fresh_weights_are_drawn_by_the_seed(cli, folder, libraries):
     assert (outcome.code, outcome.err) == (0, "")
     assert "model" not in libraries
     assert (libraries["fresh"], libraries["seed"], libraries["inspection_seed"]) == ("the config", 5, 5)
-    assert libraries["tokens"] == 40
+    assert libraries["shape"] == (12, 40)
 
 
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
         (" \n", "", "--text: 'it.txt' is empty"),
-        ("word", "", "--text: 'it.txt' must be at least two tokens long; it has 1"),
+        ("word", "", "--text: 'it.txt' must be at least two tokens long; got 1"),
         ("a few words", "--max-tokens 301", "--max-tokens must be at most 300, which the model takes; got 301"),
         (None, "", "--text: cannot read 'it.txt': No such file or directory"),
     ],
@@ -335,7 +332,7 @@ def test_a_real_model_is_loaded(folder, tmp_path):
     model, tokenizer = command._load(folder, False, 0)
     assert (model.wte.weight == saved.wte.weight).all()
     inputs = command._tokens("word " * 100, tmp_path / "text.txt", model, tokenizer, None)
-    assert tuple(inputs["input_ids"].shape) == (1, 64)
+    assert np.shape(inputs["input_ids"]) == (1, 64)
     fresh = [command._load(folder, True, seed)[0].wte.weight for seed in (1, 1, 2)]
     assert (fresh[0] == fresh[1]).all()
     assert not (fresh[0] == fresh[2]).all()

@@ -83,11 +83,9 @@ def test_missing_values_are_dashes():
 
 
 def test_outliers_have_their_tokens():
-    class WithTokens(Report):
-        tokens = ("a", " b", "c\n", "<i>", "e", made.HOSTILE)
-
+    tokens = ("a", " b", "c\n", "<i>", "e", made.HOSTILE)
     heads = [made.head(outliers=[made.outlier(keys=(3, 5, 1), queries=(2, 40))], random=False)]
-    (row,) = body(_Page(page_text(WithTokens(heads, "x", 0.05, False))), "outliers")
+    (row,) = body(_Page(page_text(Report(heads, "x", 0.05, layered=False, tokens=tokens))), "outliers")
     assert row["keys"] == "<i> 3 (+0.80), <script>alert('x')</scr… 5 (−0.40), ␣b 1 (+0.27)"
     assert row["queries"] == "c⏎ 2 (+0.50), 40 (+0.50)"  # no text is known of token 40
     assert float(row["s"]) == 3

@@ -1,15 +1,20 @@
-"""How a campaign's page is written: its style sheet, escaped text, numbers, tables, names of parameters."""
+"""How pages are written: the frame, the style sheet, escaped text, numbers, tables, names of parameters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
-from gequiv.plotting.campaign_figures import FONT
+from gequiv._version import __version__
+from gequiv.plotting.campaign_figures import FONT, svg_text
 from gequiv.simulation.campaign.findings import Estimate
 from gequiv.simulation.campaign.model import Scalar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SYMBOLS = {
     "tokens": "n",
@@ -239,3 +244,46 @@ def values_text(values: Mapping[str, Scalar], *, plain: bool = False) -> str:
     if plain:
         return ", ".join(f"{plain_symbol(name)} = {value_text(value)}" for name, value in values.items())
     return ", ".join(f"{symbol(name)} = {text(value_text(value))}" for name, value in values.items())
+
+
+# --------------------------------------------------------------------------- the frame
+
+
+def page(title: str, head: str, sections: Sequence[tuple[str, str, str]], foot: str = "") -> str:
+    """A whole page of (name, heading, content); sections without content are left out.
+
+    Parameters
+    ----------
+    title, head : of the page, as HTML; the head holds its first heading.
+    foot : a sentence.
+    """
+    shown = [section for section in sections if section[2]]
+    links = "\n".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in shown)
+    body = "\n".join(f'<section id="{name}">\n<h2>{heading}</h2>\n{part}\n</section>' for name, heading, part in shown)
+    written = f"Written by gequiv {text(__version__)}."
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<header>\n{head}\n</header>\n<nav>\n{links}\n</nav>\n<main>\n{body}\n</main>\n"
+        f'<footer class="small">{f"{written} {foot}".strip()}</footer>\n</body>\n</html>\n'
+    )
+
+
+@dataclass
+class Pictures:
+    """Figures of a page, each with a name of its own."""
+
+    count: int = 0
+
+    def add(self, draw: Callable[[], Figure], label: str, caption: str = "") -> str:
+        """A figure as HTML."""
+        self.count += 1
+        picture = svg_text(draw, f"f{self.count}", label)
+        note = f"<figcaption>{caption}</figcaption>" if caption else ""
+        return f"<figure>\n{picture}\n{note}</figure>"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things."""
+    return f"{count} {noun}{'s' * (count != 1)}"
