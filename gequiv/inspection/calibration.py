@@ -27,6 +27,7 @@ DRAWS = 48
 _LEAST_SKEWNESS = (0.3, 0.5, 1.0, 0.5)
 _MOST_SKEWNESS = 2.0
 _LEAST_DEVIATION = 1e-6
+_CAP = 10.0
 
 
 def statistics(held: Held) -> Array:
@@ -55,22 +56,6 @@ class Moments:
         skewness = (((values - mean) / deviation) ** 3).mean(axis=0)
         return cls(mean, np.log(deviation), skewness, len(helds))
 
-    @classmethod
-    def weighted(cls, pool: Sequence[tuple[float, Held]], place: float, bandwidth: float) -> Moments:
-        """From random heads at several places (log β), those near one counting most, by a Gaussian kernel.
-
-        ``draws`` is their effective number, (Σw)²/Σw².
-        """
-        values = np.array([statistics(held) for _, held in pool])
-        weights = np.exp(-0.5 * ((np.array([where for where, _ in pool]) - place) / bandwidth) ** 2)
-        draws = float(weights.sum() ** 2 / (weights @ weights))
-        weights /= weights.sum()
-        mean = weights @ values
-        variance = weights @ (values - mean) ** 2 * draws / max(draws - 1, 0.5)
-        deviation = np.maximum(np.sqrt(variance), _LEAST_DEVIATION)
-        skewness = weights @ ((values - mean) / deviation) ** 3
-        return cls(mean, np.log(deviation), skewness, max(2, round(draws)))
-
     def toward(self, other: Moments, share: float) -> Moments:
         """Moments at that share of the way to others."""
         return Moments(
@@ -83,7 +68,9 @@ class Moments:
 
     def p_values(self, held: Held) -> tuple[float, float, float, float]:
         """Of the bulk (large distance), of the edges (large value) and of β (either side)."""
-        z = (statistics(held) - self.mean) / np.exp(self.log_deviation)
+        found = statistics(held)
+        shared = np.abs(self.mean) > _CAP / 2  # where most draws are infinite
+        z = (np.where(shared, np.clip(found, -_CAP, _CAP), found) - self.mean) / np.exp(self.log_deviation)
         bulk, edge, local = (self._upper(float(z[k]), self._skew(k)) for k in range(3))
         return bulk, edge, local, min(1.0, 2 * self._upper(abs(float(z[3])), self._skew(3)))
 
@@ -102,10 +89,8 @@ class Moments:
         return float(self.mean[statistic] + math.exp(self.log_deviation[statistic]) * z * scale)
 
     def _upper(self, z: float, skewness: float) -> float:
-        if math.isnan(z) or z == math.inf:
-            return 0.0
-        if z == -math.inf:
-            return 1.0
+        if math.isinf(z):
+            return 0.0 if z > 0 else 1.0
         z /= math.sqrt(1 + 1 / self.draws)
         if z > 0:  # as unlikely as the normal score that a t-variable of this size has
             tail = float(stdtr(self.draws - 1, -z))
@@ -126,6 +111,33 @@ def _pearson_quantile(tail: float, skewness: float) -> float:
     """Where `_pearson_tail` has that value."""
     shape = 4 / skewness**2
     return float((gammainccinv(shape, tail) - shape) / math.sqrt(shape))
+
+
+def pooled_moments(kinds: Sequence[tuple[float, Sequence[Held]]], bandwidth: float) -> list[Moments]:
+    r"""Moments of random heads of several kinds, each drawn a few times: means of their own, scatter in common.
+
+    For a kind of m draws the deviation is that of all draws about the means of their kinds, those of similar places
+    counting most, times :math:`\sqrt{1 + 1/m}` for what the kind's mean leaves open. Infinite statistics, of draws that
+    have no β, count as ±10.
+
+    Parameters
+    ----------
+    kinds : (place, draws) of each: at least two draws.
+    bandwidth : of the Gaussian kernel in places.
+    """
+    values = [np.clip([statistics(held) for held in helds], -_CAP, _CAP) for _, helds in kinds]
+    scatter = np.concatenate([(v - v.mean(axis=0)) * math.sqrt(len(v) / (len(v) - 1)) for v in values])
+    places = np.concatenate([np.full(len(v), place) for v, (place, _) in zip(values, kinds, strict=True)])
+    result = []
+    for own, (place, _) in zip(values, kinds, strict=True):
+        weights = np.exp(-0.5 * ((places - place) / bandwidth) ** 2)
+        draws = max(2, round(float(weights.sum() ** 2 / (weights @ weights))))
+        weights /= weights.sum()
+        deviation = np.maximum(np.sqrt(weights @ scatter**2), _LEAST_DEVIATION)
+        skewness = weights @ (scatter / deviation) ** 3
+        open_mean = math.sqrt((1 + 1 / len(own)) / (1 + 1 / draws))
+        result.append(Moments(own.mean(axis=0), np.log(deviation * open_mean), skewness, draws))
+    return result
 
 
 class Calibration:

@@ -13,8 +13,8 @@ of the queries q̄ adds the column bias :math:`s\,\bar q\cdot k_j`, of variance 
 the third null C is that of the queries and keys of all inputs, about the mean of each input; in the second it follows
 from the weights, or, where positions turn queries and keys, from what the layer itself makes of such tokens. What
 chance does to the distances is learned from the layer itself, run on Gaussian tokens, in the third null with the mean
-and the covariance of any one of the inputs, so that what inputs differ by is no evidence. Draws of all heads are
-pooled, those of similar β counting most.
+and the covariance of any one of the inputs, so that what inputs differ by is no evidence. Every head has a few draws,
+whose mean is its own; how they scatter is learned from all heads of similar β together (`pooled_moments`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gequiv._checks import Array
 from gequiv.attention import Attention
 from gequiv.errors import ParameterError
 from gequiv.inspection.arrays import checked_jobs, checked_level, checked_seed, subject_of
-from gequiv.inspection.calibration import Moments, holm
+from gequiv.inspection.calibration import holm, pooled_moments
 from gequiv.inspection.capture import LayerCapture, walk
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
 from gequiv.inspection.head import Held, Measured, hold, measure
@@ -42,8 +42,8 @@ from gequiv.inspection.tables import LawTable
 from gequiv.inspection.texts import tokenised
 
 NULLS = ("sizes", "weights", "weights and tokens")
-_DRAWS = 60  # random heads of a null, of all heads of a layer together
-_FEWEST_DRAWS = 4  # of each head
+_DRAWS = 72  # random heads of a null, of all heads of a layer together
+_FEWEST_DRAWS = 6  # of each head
 _BANDWIDTH = 0.25  # in log β
 _COVARIANCE_ROWS = 16  # tokens a direction, for covariances that the layer itself must tell
 _STATISTICS = 4
@@ -294,15 +294,13 @@ def _against(name: str, seen: list[_Seen], judge: SizesJudge) -> list[NullReport
     places = [k for k, one in enumerate(seen) if name in one.nulls]
     tables = _tables([seen[k].nulls[name] for k in places], name, judge)
     helds: dict[int, Held] = {}
-    pool: list[tuple[float, Held]] = []
+    kinds: list[tuple[float, list[Held]]] = []
     for k, table in zip(places, tables, strict=True):
         beta = seen[k].nulls[name].beta
         helds[k] = _held(seen[k].subject.measured, beta, table)
-        pool += [(math.log(beta), _held(draw, beta, table)) for draw in seen[k].draws[name]]
-    p_values = []
-    for k in places:
-        own = Moments.weighted(pool, math.log(seen[k].nulls[name].beta), _BANDWIDTH).p_values(helds[k])
-        p_values.append(min(1.0, _STATISTICS * min(own)))
+        kinds.append((math.log(beta), [_held(draw, beta, table) for draw in seen[k].draws[name]]))
+    moments = pooled_moments(kinds, _BANDWIDTH) if kinds else []
+    p_values = [min(1.0, _STATISTICS * min(own.p_values(helds[k]))) for k, own in zip(places, moments, strict=True)]
     adjusted = dict(zip(places, holm(p_values), strict=True))
     alone = dict(zip(places, p_values, strict=True))
     result = []
@@ -331,7 +329,10 @@ def _against(name: str, seen: list[_Seen], judge: SizesJudge) -> list[NullReport
 
 def _tables(nulls: list[Attention], name: str, judge: SizesJudge) -> list[LawTable]:
     found = []
-    for table in Parallel(n_jobs=judge.jobs, return_as="generator")(delayed(null_table)(null) for null in nulls):
+    tables = Parallel(n_jobs=judge.jobs, return_as="generator")(
+        delayed(null_table)(null, patient=False) for null in nulls
+    )
+    for table in tables:
         found.append(table)
         if judge.progress is not None:
             judge.progress(len(found), len(nulls), f"laws of {name}")

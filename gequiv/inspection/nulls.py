@@ -13,12 +13,13 @@ import numpy as np
 from gequiv._checks import Array
 from gequiv.attention import Attention
 from gequiv.attention.ensemble import centred, squared_singular_values
-from gequiv.attention.finite import HeadLaw
+from gequiv.attention.finite import FiniteLaw, HeadLaw
+from gequiv.attention.head_model import head_model
 from gequiv.errors import CertificationError, ParameterError
 from gequiv.inspection.tables import MASKED_STEP, STEP, LawTable, TableFamily, table_of, table_of_draws
 
-_DRAWS = 16
-_CHECKED_BETA, _LARGEST_BETA = 1.2, 2.0
+_MOST_DRAWS, _FEWEST_DRAWS, _DRAWN_VALUES = 24, 2, 8192
+_CHECKED_BETA, _LARGEST_BETA = 1.2, 1.6
 _FAR = 0.025
 _LEAST_RATIO = 0.02
 _MASKED_NODES = {"norm_nodes": 2, "inner_points": 3}  # 0.001 off in the distribution function, in half of the time
@@ -56,18 +57,23 @@ def width_of(head_dim: int, ratio: float) -> int | None:
     return None if ratio < _LEAST_RATIO else max(head_dim, round(head_dim / ratio))
 
 
-def null_table(head: Attention) -> LawTable:
+def null_table(head: Attention, *, patient: bool = True) -> LawTable:
     """Its finite-size law, or pooled draws where that is refused or wrong.
 
-    The law's score weights and noise cease to be independent as β grows: above β = 1.2 it is held against draws, and
-    where it is at a distance of more than 0.025 from them, or β is above 2, the draws take its place.
+    The law's score weights and noise cease to be independent as β grows: above β = 1.2, column bias included, it is
+    held against draws, and where it is at a distance of more than 0.025 from them, or β is above 1.6, the draws take
+    its place.
+
+    Parameters
+    ----------
+    patient : try other nodes where the first ones are refused.
     """
-    spectra = _drawn_spectra(head) if head.beta > _CHECKED_BETA else None
-    if head.beta <= _LARGEST_BETA:
+    bias = 0.0 if head.weights is None else head.weights.column_bias_variance
+    beta = math.sqrt(head.beta**2 + bias)
+    spectra = _drawn_spectra(head) if beta > _CHECKED_BETA else None
+    if beta <= _LARGEST_BETA:
         try:
-            law = head.finite_law() if head.visibility is None else head.finite_law(**_MASKED_NODES)
-            assert isinstance(law, HeadLaw)
-            table = table_of(law)
+            table = table_of(_law(head, patient))
             if spectra is None or table.ks(np.concatenate(spectra)) < _FAR:
                 return table
         except (CertificationError, ParameterError):
@@ -75,8 +81,17 @@ def null_table(head: Attention) -> LawTable:
     return table_of_draws(spectra or _drawn_spectra(head), float(head.aspect))
 
 
+def _law(head: Attention, patient: bool) -> HeadLaw:
+    if head.visibility is None and not patient:
+        return FiniteLaw(head, head_model(head), patient=False)
+    law = head.finite_law() if head.visibility is None else head.finite_law(**_MASKED_NODES)
+    assert isinstance(law, HeadLaw)
+    return law
+
+
 def _drawn_spectra(head: Attention) -> list[Array]:
-    return [bulk_spectrum(head.sample(child), head) for child in np.random.default_rng(0).spawn(_DRAWS)]
+    count = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _DRAWN_VALUES // min(head.tokens, head.columns)))
+    return [bulk_spectrum(head.sample(child), head) for child in np.random.default_rng(0).spawn(count)]
 
 
 def table_at(sizes: Sizes, beta: float) -> LawTable:
