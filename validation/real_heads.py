@@ -71,7 +71,10 @@ def run_cell(seed: int | None, layers: tuple[int, ...] | None) -> dict[str, Any]
         torch.manual_seed(seed)
         model = AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
     report = gequiv.inspect_model(model, text(), tokenizer=tokenizer, layers=layers)
-    return {"seed": seed, "report": report.to_dict()}
+    told = report.to_dict()
+    for head in told["heads"]:  # the kinds say enough
+        head["outliers"] = [outlier["kind"] for outlier in head["outliers"]]
+    return {"seed": seed, "report": told}
 
 
 def third(cell: dict[str, Any], key: str) -> np.ndarray:

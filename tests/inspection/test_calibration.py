@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gequiv.inspection.calibration import STEP, Calibration, Moments, holm, statistics
+from gequiv.inspection.calibration import STEP, Calibration, Moments, holm, pooled_moments, statistics
 from gequiv.inspection.head import Held
 
 
@@ -46,6 +46,51 @@ def test_holm_is_the_step_down_procedure(p_values, level):
         rejected.add(k)
     assert {k for k in range(m) if adjusted[k] <= level} == rejected
     assert all(p <= a <= min(1, m * p) for p, a in zip(p_values, adjusted, strict=True))
+
+
+# -- heads of few draws ---------------------------------------------------------------------------------
+
+
+def test_pooled_moments_keep_the_level():
+    """Kinds of one scatter and any means: p of a further draw is uniform. 40 kinds of 6 draws, 60 times; p > 1e-3."""
+    rng = np.random.default_rng(7)
+    found = []
+    for _ in range(60):
+        means = rng.uniform(-4, 0, (40, 4))
+        kinds = [
+            (0.1 * rng.standard_normal(), [_held(row) for row in m + 0.3 * rng.standard_normal((6, 4))]) for m in means
+        ]
+        for mean, moments in zip(means, pooled_moments(kinds, 0.25), strict=True):
+            found.append(moments.p_values(_held(mean + 0.3 * rng.standard_normal(4))))
+    values = np.array(found)
+    for k in (0, 3):
+        for level in (0.01, 0.05, 0.2):  # at most the level: the tails are those of a skew variable
+            assert stats.binomtest(int((values[:, k] <= level).sum()), len(values), level, "greater").pvalue > 1e-3
+        assert (values[:, k] <= 0.2).mean() > 0.12  # and not idle
+
+
+def test_pooled_moments_tell_kinds_apart():
+    """What is usual for one kind is not for another of the same place; a kind far away has no say in the scatter."""
+    rng = np.random.default_rng(8)
+    low = [_held([-3.5, 0, 0, 0] + 0.1 * rng.standard_normal(4)) for _ in range(12)]
+    high = [_held([-1.0, 0, 0, 0] + 0.1 * rng.standard_normal(4)) for _ in range(12)]
+    wild = [_held([-3.5, 0, 0, 0] + 2 * rng.standard_normal(4)) for _ in range(12)]
+    moments = pooled_moments([(0.0, low), (0.0, high), (5.0, wild)], 0.25)
+    own = _held([-1.0, 0, 0, 0])
+    assert moments[0].p_values(own)[0] < 1e-6
+    assert moments[1].p_values(own)[0] > 0.05
+    assert np.exp(moments[0].log_deviation) == pytest.approx(np.full(4, 0.1 * math.sqrt(13 / 12)), rel=0.5)
+    assert np.exp(moments[2].log_deviation).min() > 1
+
+
+def test_pooled_moments_of_draws_without_beta():
+    """Where all draws are one-hot, a head that is so too is as expected; one that is not, or among others, is not."""
+    one_hot = [_held([-1.0 + 0.1 * k, 0, 0, math.inf]) for k in range(4)]
+    plain = [_held([-1.0 + 0.1 * k, 0, 0, 0.05 * k]) for k in range(4)]
+    first, second = pooled_moments([(0.0, one_hot), (9.0, plain)], 0.25)
+    assert first.p_values(one_hot[0])[3] > 0.9
+    assert first.p_values(plain[0])[3] < 1e-6
+    assert second.p_values(one_hot[0])[3] == 0.0
 
 
 # -- p-values -------------------------------------------------------------------------------------------
