@@ -15,7 +15,7 @@ from gequiv._checks import Array
 from gequiv.attention.masks import normalised_mask
 from gequiv.errors import InputFileError, ParameterError
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
-from gequiv.inspection.head import measure
+from gequiv.inspection.head import measure, workers
 from gequiv.inspection.reading import HeadSource, heads_of
 from gequiv.inspection.report import Report
 from gequiv.inspection.rows import Rows, examine
@@ -97,8 +97,9 @@ def inspect_attention(
         return subject_of(layer, head, rows, scores=known, head_dim=head_dim, width=width)
 
     subjects = []
-    with threadpool_limits(1 if judge.jobs > 1 else None):
-        found = Parallel(n_jobs=judge.jobs, prefer="threads", return_as="generator", pre_dispatch="n_jobs")(
+    at_once = min(workers(judge.jobs, *source.shape(layer)[1:]) for layer in range(source.layers))
+    with threadpool_limits(1 if at_once > 1 else None):
+        found = Parallel(n_jobs=at_once, prefer="threads", return_as="generator", pre_dispatch="n_jobs")(
             delayed(one)(*item) for item in source
         )
         for subject in found:

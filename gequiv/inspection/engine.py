@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from gequiv.attention.masks import FrozenArray
 from gequiv.inspection.calibration import DRAWS, Calibration, Moments, holm
-from gequiv.inspection.head import Held, Measured, balanced, hold, measure
+from gequiv.inspection.head import Held, Measured, balanced, hold, measure, workers
 from gequiv.inspection.nulls import SizeFamilies, Sizes, table_at
 from gequiv.inspection.report import HeadReport, OutlyingDirection, finite_or_none
 from gequiv.inspection.tables import LawTable, block_threshold
@@ -102,10 +102,11 @@ class SizesJudge:
 
     def _solve(self, knots: list[tuple[Sizes, int]]) -> None:
         tasks = [(sizes, self._families.of(sizes).beta_of(knot)) for sizes, knot in knots]
-        if len(tasks) <= _FEW or self.jobs == 1:
+        jobs = min((workers(self.jobs, sizes.rows, sizes.keys) for sizes, _ in tasks), default=1)
+        if len(tasks) <= _FEW or jobs == 1:
             tables: Iterable[LawTable] = (table_at(*task) for task in tasks)
         else:
-            tables = Parallel(n_jobs=self.jobs, return_as="generator")(delayed(table_at)(*task) for task in tasks)
+            tables = Parallel(n_jobs=jobs, return_as="generator")(delayed(table_at)(*task) for task in tasks)
         for done, ((sizes, knot), table) in enumerate(zip(knots, tables, strict=True), 1):
             self._families.of(sizes).put(knot, table)
             self._tell(done, len(tasks), "laws")
@@ -124,11 +125,12 @@ class SizesJudge:
         def one(child: np.random.Generator) -> Measured:
             return measure(head.sample(child), sizes.mask, head_dim=sizes.head_dim, width=sizes.width, light=True)
 
-        if self.jobs == 1:
+        jobs = workers(self.jobs, sizes.rows, sizes.keys)
+        if jobs == 1:
             found = [one(child) for child in children]
         else:
             with threadpool_limits(1):
-                found = Parallel(n_jobs=self.jobs, prefer="threads")(delayed(one)(child) for child in children)
+                found = Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(child) for child in children)
         fine = [m for m in found if all(0 < beta < math.inf for beta in (m.beta_energy, m.beta_entropy))]
         moments = Moments.of([hold(m, m.beta_energy, self.table(sizes, m.beta_energy)) for m in fine])
         if sizes.mask is None:

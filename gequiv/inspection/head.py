@@ -19,7 +19,13 @@ from gequiv.inspection.tables import LawTable
 
 _USUAL_DIRECTIONS = 64.0
 _BLOCK = 1024  # rows and keys, at most, whose logarithms give the scores' shape
+_MEMORY = 2e9
 _MOST_REMOVED = 0.1  # of the values may count as outliers
+
+
+def workers(jobs: int, rows: int, keys: int) -> int:
+    """How many heads of these sizes may be measured side by side: in 2 GB together, at four matrices each."""
+    return min(jobs, max(1, int(_MEMORY / (32 * rows * keys))))
 
 
 @dataclass(frozen=True, eq=False)

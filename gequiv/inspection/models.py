@@ -33,8 +33,9 @@ from gequiv.errors import ParameterError
 from gequiv.inspection.arrays import checked_jobs, checked_level, checked_seed, subject_of
 from gequiv.inspection.calibration import holm, pooled_moments
 from gequiv.inspection.capture import LayerCapture, walk
+from gequiv.inspection.directions import LARGEST
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
-from gequiv.inspection.head import Held, Measured, hold, measure
+from gequiv.inspection.head import Held, Measured, hold, measure, workers
 from gequiv.inspection.nulls import null_table
 from gequiv.inspection.report import HeadReport, NullReport, Report
 from gequiv.inspection.rows import examine
@@ -283,7 +284,11 @@ def _drawn(capture: LayerCapture, head: int, pair: tuple[Array, Array], null: At
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)
-    return measure(scores, null.mask, head_dim=null.head_dim, light=True)
+    drawn = measure(scores, null.mask, head_dim=null.head_dim, light=True)
+    # many are kept until all layers are seen
+    return replace(
+        drawn, spectrum=drawn.spectrum.astype(np.float32), edge_spectrum=drawn.edge_spectrum[: LARGEST + 1].copy()
+    )
 
 
 # -- after it has run -----------------------------------------------------------------------------------
@@ -329,9 +334,8 @@ def _against(name: str, seen: list[_Seen], judge: SizesJudge) -> list[NullReport
 
 def _tables(nulls: list[Attention], name: str, judge: SizesJudge) -> list[LawTable]:
     found = []
-    tables = Parallel(n_jobs=judge.jobs, return_as="generator")(
-        delayed(null_table)(null, patient=False) for null in nulls
-    )
+    jobs = min((workers(judge.jobs, null.tokens, null.columns) for null in nulls), default=1)
+    tables = Parallel(n_jobs=jobs, return_as="generator")(delayed(null_table)(null, patient=False) for null in nulls)
     for table in tables:
         found.append(table)
         if judge.progress is not None:
