@@ -96,7 +96,7 @@ def claims(cells: list[dict[str, Any]]) -> list[Claim]:
             "initialised: KS from the third null",
             f"{ks.min():.3f} to {ks.max():.3f}",
             f"{KS_LIMIT:g}",
-            ks.max() <= KS_LIMIT,
+            bool(ks.max() <= KS_LIMIT),
         )
     )
     measured = np.concatenate([[head["beta_scores"] for head in cell["report"]["heads"]] for cell in random])

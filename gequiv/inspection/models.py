@@ -10,11 +10,11 @@ In the second and third nothing is fitted. With the joint covariance C of a toke
 scores are those of Gaussian pairs of this covariance (`Attention.from_weights`):
 :math:`\beta^2 = s^2\,\mathrm{tr}\,C_{QQ} C_{KK}`, inner weights the eigenvalues of :math:`C_{QQ} C_{KK}`; and the mean
 of the queries q̄ adds the column bias :math:`s\,\bar q\cdot k_j`, of variance :math:`s^2\,\bar q^T C_{KK}\,\bar q`. In
-the third null C is that of the queries and keys of all inputs, about the mean of each input; in the second it follows
-from the weights, or, where positions turn queries and keys, from what the layer itself makes of such tokens. What
-chance does to the distances is learned from the layer itself, run on Gaussian tokens, in the third null with the mean
-and the covariance of any one of the inputs, so that what inputs differ by is no evidence. Every head has a few draws,
-whose mean is its own; how they scatter is learned from all heads of similar β together (`pooled_moments`).
+the third null q̄ is the mean over the input and C the covariance of queries and keys over all inputs, each about its
+mean; in the second they follow from the weights, or, where positions turn queries and keys, from what the layer itself
+makes of such tokens. What chance does to the distances is learned from the layer itself, run on Gaussian tokens, in the
+third null with the mean of the input and the covariance of all. Every head has a few draws, whose mean is its own; how
+they scatter is learned from all heads of similar β together (`pooled_moments`).
 """
 
 from __future__ import annotations
@@ -178,38 +178,37 @@ def _look(capture: LayerCapture, seed: int) -> list[_Seen]:
 def _redrawn(capture: LayerCapture, name: str, draws: int, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Queries and keys that the layer makes of Gaussian tokens, of the first input's real ones."""
     rows, keys = capture.real[0], capture.real_keys[0]
-    real = [states[mask].astype(np.float64) for states, mask in zip(capture.states, capture.real, strict=True)]
-    others = None
+    mean, root = _moments(capture.states, capture.real, name)
+    other = None
     if capture.key_states is not None:
-        pairs = zip(capture.key_states, capture.real_keys, strict=True)
-        others = [states[mask].astype(np.float64) for states, mask in pairs]
+        other = _moments(capture.key_states, capture.real_keys, name)
     found = []
     for _ in range(draws):
-        states = _gaussian(real, capture.states.shape[1], name, rng)
-        key_states = (
-            None
-            if others is None or capture.key_states is None
-            else _gaussian(others, capture.key_states.shape[1], name, rng)
-        )
+        states = _gaussian(mean, root, capture.states.shape[1], rng)
+        key_states = None
+        if other is not None and capture.key_states is not None:
+            key_states = _gaussian(*other, capture.key_states.shape[1], rng)
         queries, made = capture.redraw(states, key_states, input=0)
         found.append((queries[:, rows].astype(np.float64), made[:, keys].astype(np.float64)))
     return found
 
 
-def _gaussian(real: list[Array], count: int, name: str, rng: np.random.Generator) -> Array:
-    """Gaussian tokens (count, d): of independent entries, or mixtures of one input's, with its mean and covariance."""
+def _moments(states: Any, real: Any, name: str) -> tuple[Array, Array]:
+    """Mean of the first input's tokens, and R with RᵀR their covariance, of all inputs about their means.
+
+    Of tokens of independent entries, the mean is zero and R a multiple of the identity.
+    """
+    tokens: list[Array] = [s[m].astype(np.float64) for s, m in zip(states, real, strict=True)]
+    mean = tokens[0].mean(axis=0)
+    centred = np.concatenate([t - t.mean(axis=0) for t in tokens])
     if name == "weights":
-        centred = np.concatenate([tokens - tokens.mean(axis=0) for tokens in real])
-        return rng.standard_normal((count, centred.shape[1])) * math.sqrt(_total(centred, len(real)) / centred.shape[1])
-    tokens = real[int(rng.integers(len(real)))]
-    mean = tokens.mean(axis=0)
-    mixing = rng.standard_normal((count, len(tokens))) / math.sqrt(max(1, len(tokens) - 1))
-    return np.asarray(mean + mixing @ (tokens - mean))
+        return np.zeros_like(mean), math.sqrt(_size(states, real)) * np.eye(mean.size)
+    root = centred / math.sqrt(max(1, len(centred) - len(tokens)))
+    return mean, np.asarray(np.linalg.qr(root, mode="r")) if len(root) > mean.size else root
 
 
-def _total(centred: Array, inputs: int) -> float:
-    """Trace of the covariance of tokens, centred in each input."""
-    return float(np.einsum("ij,ij->", centred, centred)) / max(1, len(centred) - inputs)
+def _gaussian(mean: Array, root: Array, count: int, rng: np.random.Generator) -> Array:
+    return np.asarray(mean + rng.standard_normal((count, len(root))) @ root)
 
 
 def _null(capture: LayerCapture, head: int, name: str, made: list[tuple[Array, Array]], mask: Any) -> Attention | None:
@@ -235,7 +234,7 @@ def _null(capture: LayerCapture, head: int, name: str, made: list[tuple[Array, A
         else:
             queries = [q[head][m].astype(np.float64) for q, m in zip(capture.queries, capture.real, strict=True)]
             keys = [k[group][m].astype(np.float64) for k, m in zip(capture.keys, capture.real_keys, strict=True)]
-        mean = np.concatenate(queries).mean(axis=0)
+        mean = queries[0].mean(axis=0) if name != "weights" else np.concatenate(queries).mean(axis=0)
         if cross or capture.rotary:  # no token's query meets its own key in what matters
             covariance = _blocks(_covariance(queries), _covariance(keys))
         else:
@@ -261,7 +260,7 @@ def _size(states: Any, real: Any) -> float:
     """Mean variance of an entry of a token."""
     tokens: list[Array] = [s[m].astype(np.float64) for s, m in zip(states, real, strict=True)]
     centred = np.concatenate([t - t.mean(axis=0) for t in tokens])
-    return _total(centred, len(tokens)) / int(centred.shape[1])
+    return float(np.einsum("ij,ij->", centred, centred)) / max(1, len(centred) - len(tokens)) / int(centred.shape[1])
 
 
 def _covariance(samples: list[Array]) -> Array:
