@@ -52,12 +52,12 @@ class LawTable:
 
     def cdf(self, x: Array) -> Array:
         """Distribution function at points of at least 0."""
-        logs = np.log(np.maximum(x, _TINY))
+        logs = np.log(np.maximum(np.asarray(x, dtype=np.float64), _TINY))
         return np.interp(logs, self.log_quantiles, _levels(), left=0.0, right=1.0)
 
     def ks(self, sample: Array) -> float:
         """Kolmogorov–Smirnov distance of a sample, zeros of rounding size left out on both sides."""
-        values = np.sort(sample)
+        values = np.sort(np.asarray(sample, dtype=np.float64))
         law = self.cdf(values)
         seen = values > 1e-12 * values[-1]
         steps = np.arange(values.size + 1) / values.size
@@ -66,7 +66,7 @@ class LawTable:
 
     def wasserstein(self, sample: Array) -> float:
         """∫ |quantile function of the sample - that of the law|, in squared singular values."""
-        values = np.sort(sample)
+        values = np.sort(np.asarray(sample, dtype=np.float64))
         levels = _levels()
         ends = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
         own = values[np.minimum((levels * values.size).astype(int), values.size - 1)]
