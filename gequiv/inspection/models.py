@@ -13,7 +13,7 @@ of the queries q̄ adds the column bias :math:`s\,\bar q\cdot k_j`, of variance 
 the third null q̄ is the mean over the input and C the covariance of queries and keys over all inputs, each about its
 mean; in the second they follow from the weights, or, where positions turn queries and keys, from what the layer itself
 makes of such tokens. What chance does to the distances is learned from the layer itself, run on Gaussian tokens, in the
-third null with the mean of the input and the covariance of all. Every head has a few draws, whose mean is its own; how
+third null with the mean and the covariance of the input alone, so that what inputs differ by is no evidence. Every head has a few draws, whose mean is its own; how
 they scatter is learned from all heads of similar β together (`pooled_moments`).
 """
 
@@ -194,16 +194,15 @@ def _redrawn(capture: LayerCapture, name: str, draws: int, rng: np.random.Genera
 
 
 def _moments(states: Any, real: Any, name: str) -> tuple[Array, Array]:
-    """Mean of the first input's tokens, and R with RᵀR their covariance, of all inputs about their means.
+    """Mean of the first input's tokens, and R with RᵀR their covariance.
 
     Of tokens of independent entries, the mean is zero and R a multiple of the identity.
     """
-    tokens: list[Array] = [s[m].astype(np.float64) for s, m in zip(states, real, strict=True)]
-    mean = tokens[0].mean(axis=0)
-    centred = np.concatenate([t - t.mean(axis=0) for t in tokens])
+    tokens = states[0][real[0]].astype(np.float64)
+    mean = tokens.mean(axis=0)
     if name == "weights":
         return np.zeros_like(mean), math.sqrt(_size(states, real)) * np.eye(mean.size)
-    root = centred / math.sqrt(max(1, len(centred) - len(tokens)))
+    root = (tokens - mean) / math.sqrt(max(1, len(tokens) - 1))
     return mean, np.asarray(np.linalg.qr(root, mode="r")) if len(root) > mean.size else root
 
 
