@@ -13,8 +13,9 @@ of the queries q̄ adds the column bias :math:`s\,\bar q\cdot k_j`, of variance 
 the third null q̄ is the mean over the input and C the covariance of queries and keys over all inputs, each about its
 mean; in the second they follow from the weights, or, where positions turn queries and keys, from what the layer itself
 makes of such tokens. What chance does to the distances is learned from the layer itself, run on Gaussian tokens, in the
-third null with the mean and the covariance of the input alone, so that what inputs differ by is no evidence. Every head has a few draws, whose mean is its own; how
-they scatter is learned from all heads of similar β together (`pooled_moments`).
+third null with the mean and the covariance of the input alone, so that what inputs differ by is no evidence. Every
+head has a few draws, whose mean is its own; how they scatter is learned from all heads of similar β together
+(`pooled_moments`).
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def inspect_model(
 ) -> Report:
     r"""What is random in the heads of a model, and what was learned: each against three nested nulls.
 
-    The first input's attention is inspected, without its padding; all inputs together tell the mean and the covariance
-    of the tokens. Layers are inspected one after another while the model runs, with one head's matrix at a time.
+    The first input's attention is inspected, without its padding; the others serve to tell the covariance of the tokens,
+    for which a few thousand tokens in all are enough. Layers are inspected one after another while the model runs, with one head's matrix at a time.
 
     Parameters
     ----------
