@@ -23,7 +23,8 @@ from gequiv._checks import Array
 from gequiv.inspection.head import Held
 
 STEP = math.log(1.25)
-DRAWS = 48
+DRAWS, LARGE_DRAWS, LARGE = 48, 16, 1024
+"""Random heads an anchor; fewer of those of more tokens, whose statistics scatter less and cost more."""
 _LEAST_SKEWNESS = (0.3, 0.5, 1.0, 0.5)
 _MOST_SKEWNESS = 2.0
 _LEAST_DEVIATION = 1e-6

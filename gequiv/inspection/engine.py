@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from gequiv.attention.masks import FrozenArray
-from gequiv.inspection.calibration import DRAWS, Calibration, Moments, holm
+from gequiv.inspection.calibration import DRAWS, LARGE, LARGE_DRAWS, Calibration, Moments, holm
 from gequiv.inspection.head import Held, Measured, balanced, hold, measure, workers
 from gequiv.inspection.nulls import SizeFamilies, Sizes, table_at
 from gequiv.inspection.report import HeadReport, OutlyingDirection, finite_or_none
@@ -120,7 +120,7 @@ class SizesJudge:
         """Of random heads of these sizes, measured and held as real ones are."""
         head = sizes.head(beta)
         entropy = [self.seed, sizes.rows, sizes.keys, sizes.head_dim, sizes.width or 0, round(1e6 * beta)]
-        children = np.random.default_rng(entropy).spawn(DRAWS)
+        children = np.random.default_rng(entropy).spawn(DRAWS if min(sizes.rows, sizes.keys) <= LARGE else LARGE_DRAWS)
 
         def one(child: np.random.Generator) -> Measured:
             return measure(head.sample(child), sizes.mask, head_dim=sizes.head_dim, width=sizes.width, light=True)

@@ -39,7 +39,7 @@ class Measured:
         the value that is zero for every such matrix.
     edge_spectrum : the values among which outliers are looked for: without a mask the same; with a mask those of the
         matrix of rows √k_i (A - Ā)_i, k_i the keys that row i sees, which gives every row the same energy: else the
-        first rows' would hide all others.
+        first rows' would hide all others; of a light measurement only the largest.
     energy : mean over rows of k Σ_j (A_ij - Ā_ij)², over rows of enough keys.
     beta_energy, beta_entropy : β by the two routes of `gequiv.inspection.estimates`.
     shape : of the scores, from the logarithm of A or from scores; None where the logarithm has infinities, or the
@@ -117,8 +117,8 @@ def measure(
     mask : as `Attention.mask`, normalised.
     scores : (n_q, n_k), of which A is the row softmax, if they are known.
     head_dim, width : d_k and d, if they are known.
-    light : leave out what only a report tells: the scores' shape, which then follows from d_k and d, and the effective
-        rank.
+    light : leave out what only a report tells: the scores' shape, which then follows from d_k and d, the effective
+        rank, and with a mask all but the largest values of the edge spectrum.
     """
     rows, keys = matrix.shape
     visibility = Visibility(rows, keys, mask, None)
@@ -148,7 +148,10 @@ def measure(
     else:
         spectrum = squared_singular_values(deviation)[::-1]
         deviation *= _balance(numbers, keys)
-        edge_spectrum = squared_singular_values(deviation)[::-1]
+    largest = largest_directions(deviation)
+    if visible is not None:
+        tops = np.array([direction.value for direction in largest])
+        edge_spectrum = tops if light and tops.size else squared_singular_values(deviation)[::-1]
     measured = Measured(
         rows,
         keys,
@@ -165,7 +168,7 @@ def measure(
         0.0 if light else _effective_rank(np.sqrt(squared_singular_values(matrix))),
         visible is not None,
         column,
-        largest_directions(deviation),
+        largest,
         counts,
     )
     if visible is None:
@@ -306,7 +309,7 @@ def hold(measured: Measured, beta: float, table: LawTable, margins: tuple[float,
         table.ks(bulk),
         table.wasserstein(bulk),
         # at most the last of those that have vectors, where all are localised
-        float(_excess(values[spread[0] if spread else min(len(measured.largest), values.size - 1)], unit)),
+        float(_excess(values[spread[0] if spread else max(0, len(measured.largest) - 1)], unit)),
         float(_excess(top, unit)),
         math.log(both[0] / both[1]) if fine else math.inf,
         unit,

@@ -32,7 +32,7 @@ from gequiv._checks import Array
 from gequiv.attention import Attention
 from gequiv.errors import ParameterError
 from gequiv.inspection.arrays import checked_jobs, checked_level, checked_seed, subject_of
-from gequiv.inspection.calibration import holm, pooled_moments
+from gequiv.inspection.calibration import LARGE, holm, pooled_moments
 from gequiv.inspection.capture import LayerCapture, walk
 from gequiv.inspection.directions import LARGEST
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
@@ -45,7 +45,7 @@ from gequiv.inspection.texts import tokenised
 
 NULLS = ("sizes", "weights", "weights and tokens")
 _DRAWS = 72  # random heads of a null, of all heads of a layer together
-_FEWEST_DRAWS = 6  # of each head
+_FEWEST_DRAWS, _FEWEST_LARGE = 6, 3  # of each head, and of those of many tokens
 _BANDWIDTH = 0.25  # in log β
 _COVARIANCE_ROWS = 16  # tokens a direction, for covariances that the layer itself must tell
 _STATISTICS = 4
@@ -65,8 +65,9 @@ def inspect_model(
 ) -> Report:
     r"""What is random in the heads of a model, and what was learned: each against three nested nulls.
 
-    The first input's attention is inspected, without its padding; the others serve to tell the covariance of the tokens,
-    for which a few thousand tokens in all are enough. Layers are inspected one after another while the model runs, with one head's matrix at a time.
+    The first input's attention is inspected, without its padding; the others serve to tell the covariance of the
+    tokens, for which a few thousand tokens in all are enough. Layers are inspected one after another while the model
+    runs, with one head's matrix at a time.
 
     Parameters
     ----------
@@ -153,7 +154,8 @@ def _look(capture: LayerCapture, seed: int) -> list[_Seen]:
     rows, keys = capture.real[0], capture.real_keys[0]
     plain = capture.bias is None and capture.softcap is None and capture.sinks is None
     notes = [] if plain else ["scores have a bias, a softcap or sinks, which the nested nulls do not know"]
-    draws = max(_FEWEST_DRAWS, math.ceil(_DRAWS / capture.heads))
+    fewest = _FEWEST_DRAWS if min(int(rows.sum()), int(keys.sum())) <= LARGE else _FEWEST_LARGE
+    draws = max(fewest, math.ceil(_DRAWS / capture.heads)) if fewest == _FEWEST_DRAWS else fewest
     made = {} if not plain else {name: _redrawn(capture, name, draws, rng) for name in NULLS[1:]}
     found = []
     for head in range(capture.heads):
@@ -286,7 +288,7 @@ def _drawn(capture: LayerCapture, head: int, pair: tuple[Array, Array], null: At
     drawn = measure(scores, null.mask, head_dim=null.head_dim, light=True)
     # many are kept until all layers are seen
     return replace(
-        drawn, spectrum=drawn.spectrum.astype(np.float32), edge_spectrum=drawn.edge_spectrum[: LARGEST + 1].copy()
+        drawn, spectrum=drawn.spectrum.astype(np.float32), edge_spectrum=drawn.edge_spectrum[:LARGEST].copy()
     )
 
 
