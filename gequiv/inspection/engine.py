@@ -332,7 +332,7 @@ def _outliers(
     for k in numbers:
         if k >= len(measured.largest):  # of which no vectors were kept
             value = float(measured.edge_spectrum[k])
-            result.append(OutlyingDirection(value, value / edges[1], "direction", (), (), (), (), 0.0, 0.0))
+            result.append(OutlyingDirection(value, "direction", (), (), (), (), 0.0, 0.0, over_edge=value / edges[1]))
     return sorted(result, key=lambda outlier: -outlier.value)
 
 

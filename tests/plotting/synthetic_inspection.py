@@ -33,7 +33,6 @@ def outlier(value=9.0, kind="direction", keys=(3, 5, 1), queries=(2, 4)):
     count = len(keys)
     return OutlyingDirection(
         value,
-        value / 4.2,
         kind,
         keys,
         tuple(0.8 / (k + 1) * (-1) ** k for k in range(count)),
@@ -41,6 +40,7 @@ def outlier(value=9.0, kind="direction", keys=(3, 5, 1), queries=(2, 4)):
         tuple(0.5 for _ in queries),
         1.9,
         40.0,
+        value / 4.2,
     )
 
 
