@@ -146,6 +146,41 @@ def summary(cell: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def figure(path: Path, cells: list[dict[str, Any]]) -> None:
+    """Maps of the KS distance from the third null, of one initialisation and of the trained heads; and their beta."""
+    plt = _common.pyplot()
+    first = next(cell for cell in cells if cell["seed"] is not None)
+    trained = next(cell for cell in cells if cell["seed"] is None)
+    fig, axes = plt.subplots(1, 3, figsize=(9.6, 2.5), width_ratios=(1.25, 1.25, 1), layout="constrained")
+    for axis, cell, name in zip(axes, (first, trained), ("random initialisation", "trained"), strict=False):
+        heads = cell["heads"]
+        layers = sorted({head["layer"] for head in heads})
+        ks = third(cell, "ks").reshape(len(layers), -1)
+        image = axis.imshow(ks, cmap="viridis_r", norm="log", vmin=0.015, vmax=0.7, aspect="auto")
+        passing = np.array([head["random"] for head in heads]).reshape(ks.shape)
+        row, column = np.nonzero(passing)
+        axis.plot(column, row, "o", markersize=4, markerfacecolor="none", color="#222222", markeredgewidth=0.8)
+        axis.set_title(f"{name}: {passing.sum()} of {passing.size} pass", loc="left")
+        axis.set_xlabel("head")
+        axis.set_yticks(range(len(layers)), [str(layer) for layer in layers])
+        axis.set_xticks(range(0, ks.shape[1], 2))
+        axis.spines[:].set_visible(False)
+    axes[0].set_ylabel("layer")
+    bar = fig.colorbar(image, ax=axes[1], ticks=[0.02, 0.05, 0.1, 0.2, 0.5], format="%g")
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)
+    bar.set_label("KS from weights and tokens")
+    for cell, name, colour in ((trained, "trained", _common.COLOURS[0]), (first, "initialised", _common.COLOURS[1])):
+        measured = [head["beta_scores"] or np.nan for head in cell["heads"]]
+        axes[2].plot(third(cell, "beta"), measured, "o", color=colour, markersize=3, alpha=0.7, label=name, mew=0)
+    ends = (0.08, 25)
+    axes[2].plot(ends, ends, color="#999999", linewidth=0.8, zorder=0)
+    axes[2].set(xscale="log", yscale="log", xlabel=r"$\beta$ predicted", ylabel=r"$\beta$ of the scores")
+    axes[2].legend(loc="upper left")
+    fig.savefig(path)
+    plt.close(fig)
+
+
 def main(argv: list[str] | None = None) -> int:
     quick = f"layers {QUICK_LAYERS} and one seed"
     options = _common.resumable(_common.arguments("real_heads", __doc__ or "", quick=quick)).parse_args(argv)
@@ -167,6 +202,7 @@ def main(argv: list[str] | None = None) -> int:
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     data = {"models": versions, "summaries": [summary(cell) for cell in cells], "cells": cells}
     code = _common.conclude(path, __doc__ or "", options, claims(cells), data)
+    figure(path.with_suffix(".png"), cells)
     _common.discard_partial(path)
     return code
 
