@@ -136,7 +136,8 @@ class SizesJudge:
         if sizes.mask is None:
             return moments
         margin = moments.edge_margins(self.level / _STATISTICS)[0]
-        matrices = [balanced(head.sample(child), sizes.mask) for child in np.random.default_rng(entropy).spawn(_FEW)]
+        again = np.random.default_rng(entropy).spawn(_FEW if min(sizes.rows, sizes.keys) <= LARGE else 1)
+        matrices = (balanced(head.sample(child), sizes.mask) for child in again)
         energy = float(np.mean([m.energy for m in fine]))
         return replace(
             moments, log_threshold=block_threshold(matrices, energy * math.exp(margin)) - math.log(energy) / 2

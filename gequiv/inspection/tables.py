@@ -10,7 +10,7 @@ of the distance that the random heads have as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,7 +118,7 @@ def empirical_threshold(values: Array, edge: float, aspect: float) -> float:
     return _from_resolvent(float(np.mean(1 / (edge * (1 + 0.5 / values.size) - below))), edge, aspect)
 
 
-def block_threshold(matrices: list[Array], edge: float) -> float:
+def block_threshold(matrices: Iterable[Array], edge: float) -> float:
     """log θ of a direction θ u vᵀ expected at squared singular value `edge`, u on the later half of the rows, v on the
     earlier half of the columns, from random matrices; values of theirs beyond the edge are left out.
 
