@@ -1,13 +1,14 @@
 r"""What chance alone does: the statistics of random heads, drawn and held against their laws as real heads are.
 
 Four statistics say how far a head is from random: the Kolmogorov–Smirnov distance D of its bulk from the law of its
-own β, the logarithm of its largest squared singular value over the edge, once of vectors that are not localised and
-once of any, and the logarithm of its β by entropy over its β by energy. Their laws for random heads have no closed
+own β, the logarithm of its largest squared singular value (over a power of β), once of vectors that are not localised
+and once of any, and the logarithm of its β by entropy over its β by energy. Their laws for random heads have no closed
 form: eigenvalues repel each other, β is fitted, the law itself is that of a large matrix. They are learned from draws
 at the anchors :math:`1.25^k`: mean, standard deviation and skewness of log D and of the others, between anchors by
 linear interpolation in log β (of the log deviation).
 The p-value of a statistic is that of a Pearson type III variable of these moments, of at least the skewness that such
 statistics have where draws are few to tell, seen with the t-distribution's allowance for moments known from few draws.
+A single huge entry is rarer than draws tell: what it does is bounded by `gequiv.inspection.estimates.single_entries`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gequiv.inspection.head import Held
 STEP = math.log(1.25)
 DRAWS, LARGE_DRAWS, LARGE = 48, 16, 1024
 """Random heads an anchor; fewer of those of more tokens, whose statistics scatter less and cost more."""
-_LEAST_SKEWNESS = (0.3, 0.5, 1.0, 0.5)
+_LEAST_SKEWNESS = (0.3, 1.0, 1.0, 0.5)
 _MOST_SKEWNESS = 2.0
 _LEAST_DEVIATION = 1e-6
 _CAP = 10.0
@@ -76,7 +77,7 @@ class Moments:
         return bulk, edge, local, min(1.0, 2 * self._upper(abs(float(z[3])), self._skew(3)))
 
     def edge_margins(self, level: float) -> tuple[float, float]:
-        """How far beyond the law's edge, in the log of squared singular values, chance goes with that probability.
+        """How far beyond the unit, in the log of squared singular values, chance goes with that probability.
 
         For vectors that are not localised, and for any.
         """

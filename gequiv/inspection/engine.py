@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from gequiv.attention.masks import FrozenArray
 from gequiv.inspection.calibration import DRAWS, LARGE, LARGE_DRAWS, Calibration, Moments, holm
-from gequiv.inspection.head import Held, Measured, balanced, hold, measure, workers
+from gequiv.inspection.estimates import largest_entry, single_entries
+from gequiv.inspection.head import Held, Measured, balanced, hold, log_unit, measure, workers
 from gequiv.inspection.nulls import SizeFamilies, Sizes, table_at
 from gequiv.inspection.report import HeadReport, OutlyingDirection, finite_or_none
 from gequiv.inspection.tables import LawTable, block_threshold
@@ -158,7 +159,7 @@ class SizesJudge:
         removed = 0
         for _ in range(_LOOPS):
             moments = calibration.at(beta)
-            held = hold(measured, beta, self.table(sizes, beta), moments.edge_margins(self.level / _STATISTICS))
+            held = hold(measured, beta, self.table(sizes, beta), self._margins(measured, beta, moments))
             if len(held.outliers) <= removed or measured.masked:
                 break
             removed = len(held.outliers)
@@ -166,6 +167,13 @@ class SizesJudge:
             if not 0 < beta <= LARGEST_BETA:
                 return None
         return held, moments
+
+    def _margins(self, measured: Measured, beta: float, moments: Moments) -> tuple[float, float]:
+        """Of both edges; localised vectors by single entries, rarer than draws tell, have theirs beyond those too."""
+        level = self.level / _STATISTICS
+        spread, local = moments.edge_margins(level)
+        entries = largest_entry(level, beta, measured.counts, measured.directions)
+        return spread, max(local, entries - log_unit(measured, beta))
 
     def judge(self, subjects: Sequence[Subject]) -> list[HeadReport]:
         """A report for each head."""
@@ -219,8 +227,12 @@ class SizesJudge:
         if found is None:
             return draft
         held, moments = found
-        p_values = moments.p_values(held)
-        edges = [math.exp(held.log_unit + margin) for margin in moments.edge_margins(self.level / _STATISTICS)]
+        p_bulk, p_edge, p_local, p_beta = moments.p_values(held)
+        expected = single_entries(
+            held.edge_excess_local + held.log_unit, held.beta, measured.counts, measured.directions
+        )
+        p_values = (p_bulk, p_edge, max(p_local, min(1.0, expected)), p_beta)
+        edges = [math.exp(held.log_unit + margin) for margin in self._margins(measured, held.beta, moments)]
         unit = math.exp(held.log_unit / 2) if measured.masked else 1.0
         threshold = math.exp(moments.log_threshold if measured.masked else held.table.log_threshold) * unit
         outliers = _outliers(measured, held.outliers, edges, subject.offsets)
@@ -278,9 +290,7 @@ def _verdict(draft: HeadReport, random: bool, level: float) -> str:
     if _below(draft.p_bulk, level):
         reasons.append(f"the bulk is at KS {draft.ks:.3g} from {law} of beta = {draft.beta:.3g}")
     if _below(draft.p_beta, level) and draft.beta_entropy is not None:
-        reasons.append(
-            f"its rows are not Gaussian-like (beta {draft.beta:.3g} by energy, {draft.beta_entropy:.3g} by entropy)"
-        )
+        reasons.append("its rows are not Gaussian-like (their energy and their entropy disagree on beta)")
     return "not random: " + ("; ".join(reasons) or "all its tests together")
 
 
@@ -301,8 +311,8 @@ def _findings(
         found.append(f"beta is {scores:.3g} by the scores and {held.beta:.3g} by the second moment of the bulk")
     if p_beta < level / _STATISTICS:
         found.append(
-            f"beta is {measured.beta_entropy:.3g} by the entropy and {held.beta:.3g} by the second moment: scores that "
-            "are not Gaussian-like"
+            f"beta is {measured.beta_entropy:.3g} by the entropy and {measured.beta_energy:.3g} by the second moment, "
+            "outliers included: scores that are not Gaussian-like"
         )
     if measured.shape is not None and measured.sizes is not None:
         directions, most = measured.shape.directions, measured.sizes.head_dim

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline, make_interp_spline
 from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from gequiv._checks import Array
 from gequiv.attention.freezing import log_normaliser_mean, participation
@@ -45,6 +46,8 @@ _NORM_NODES = 12
 _COUNT_NODES = 9
 _GAP, _GAP_AT_THE_END, _NEARLY_FULL = 25.0, 1e6, 0.9
 _ROUNDING = 1e-12
+_VARIANCES = np.linspace(0.01, 5.0, 500)
+_TINY = 1e-300
 _APART = 1.6
 _MOST_ISOLATED = 4
 
@@ -217,3 +220,35 @@ def _rank(values: Array) -> int | None:
     # of full rank, the least value of white scores is small by chance
     gap = _GAP if place + 1 < _NEARLY_FULL * values.size else _GAP_AT_THE_END
     return place + 1 if falls[place] > gap else None
+
+
+# -- single entries -------------------------------------------------------------------------------------
+
+
+def single_entries(log_value: float, beta: float, counts: tuple[tuple[int, int], ...], directions: float) -> float:
+    r"""Expected number of entries of a random head that alone make a squared singular value of at least e^log_value.
+
+    An entry makes :math:`s = \sqrt{k}A_{ij}`, :math:`A_{ij} = e^{\beta S_{ij} - \beta^2/2}/k` up to the fluctuation of
+    the normaliser, so that the number is :math:`\sum_i k_i P(\beta S > \log s + \tfrac12\log k_i + \beta^2/2)`, S a
+    Gaussian whose variance is a Gamma variable of mean one and shape half the number of inner directions.
+
+    Parameters
+    ----------
+    counts : (k, number of rows over k keys).
+    """
+    keys, rows = np.array(counts, dtype=np.float64).T
+    x = (log_value / 2 + np.log(keys) / 2 + beta**2 / 2) / beta
+    shape = directions / 2
+    g = _VARIANCES
+    log_density = shape * math.log(shape) - math.lgamma(shape) + (shape - 1) * np.log(g) - shape * g
+    tails = ndtr(-x[:, None] / np.sqrt(g)) @ (np.exp(log_density) * (g[1] - g[0]))
+    return float((rows * keys) @ tails)
+
+
+def largest_entry(expected: float, beta: float, counts: tuple[tuple[int, int], ...], directions: float) -> float:
+    """log of the squared singular value that `single_entries` expects so many of."""
+
+    def excess(v: float) -> float:
+        return math.log(max(single_entries(v, beta, counts, directions), _TINY) / expected)
+
+    return float(brentq(excess, -60.0, 60.0))

@@ -20,6 +20,7 @@ from gequiv.inspection.tables import LawTable
 _USUAL_DIRECTIONS = 64.0
 _BLOCK = 1024  # rows and keys, at most, whose logarithms give the scores' shape
 _MEMORY = 2e9
+_GROWTH = 2.4
 _MOST_REMOVED = 0.1  # of the values may count as outliers
 
 
@@ -268,10 +269,11 @@ class Held:
     table : the law.
     outliers : which of the values of `Measured.edge_spectrum`, numbered from the largest, are beyond the margins.
     ks, wasserstein : of the others.
-    edge_excess, edge_excess_local : log of the largest squared singular value over the edge, of vectors that are not
-        localised and of any; with a mask over the mean energy of a row.
-    beta_excess : log of β by entropy over β by energy.
-    log_unit : log of the edge, or with a mask of that energy.
+    edge_excess, edge_excess_local : log of the largest squared singular value over the unit, of vectors that are not
+        localised and of any.
+    beta_excess : log of β by entropy over β by energy, outliers included in both.
+    log_unit : log of the unit: β^2.4, which grows with β nearly as the largest value of random heads does; with a mask
+        the mean energy of a row.
     """
 
     beta: float
@@ -285,21 +287,26 @@ class Held:
     log_unit: float
 
 
+def log_unit(measured: Measured, beta: float) -> float:
+    """`Held.log_unit`."""
+    return math.log(measured.energy) if measured.masked else _GROWTH * math.log(beta)
+
+
 def hold(measured: Measured, beta: float, table: LawTable, margins: tuple[float, float] = (math.inf, math.inf)) -> Held:
-    """Hold the head against the table of β; values above the edge times e^margin are outliers.
+    """Hold the head against the table of β; values above the unit times e^margin are outliers.
 
     Parameters
     ----------
     margins : for vectors that are not localised, and for any.
     """
     values = measured.edge_spectrum
-    unit = math.log(measured.energy) if measured.masked else table.log_edge
+    unit = log_unit(measured, beta)
     most = int(_MOST_REMOVED * values.size)
     beyond = set(range(min(most, int(np.count_nonzero(_excess(values, unit) > margins[1])))))
     spread = [k for k, direction in enumerate(measured.largest) if direction.kind != "local"]
     beyond |= {k for k in spread if _excess(values[k], unit) > margins[0]}
     bulk = measured.spectrum if measured.masked else np.delete(measured.spectrum, sorted(beyond))
-    both = (measured.beta_entropy, beta)
+    both = (measured.beta_entropy, measured.beta_energy)
     fine = all(0 < b < math.inf for b in both)
     top = float(values[0])
     return Held(

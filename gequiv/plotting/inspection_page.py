@@ -390,7 +390,7 @@ _ALWAYS = (
     ),
     (
         "p",
-        "KS of the bulk, the largest value over the edge (of all directions, and of those that are not local) and β by "
+        "KS of the bulk, the largest value (of all directions, and of those that are not local) and β by "
         "entropy over β by energy are each held against those of drawn random heads. The probabilities are put "
         "together by Bonferroni's method, those of all heads by Holm's.",
     ),
