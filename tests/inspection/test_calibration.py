@@ -164,13 +164,13 @@ def test_margins_are_where_p_is_the_level(level, draws, means, log_deviations, s
 
 def test_fewer_draws_are_less_sure():
     """The same statistic is less unlikely where moments are known from fewer draws; the edge has
-    at least a skewness of 0.5."""
+    at least a skewness of 1."""
     held = _held([0.0, 3.0, 3.0, 3.0])
     found = [Moments(np.zeros(4), np.zeros(4), np.zeros(4), draws).p_values(held)[1] for draws in (6, 12, 48, 10**6)]
     assert found == sorted(found, reverse=True)
-    assert found[-1] == pytest.approx(stats.pearson3.sf(3.0, 0.5), rel=1e-3)
+    assert found[-1] == pytest.approx(stats.pearson3.sf(3.0, 1.0), rel=1e-3)
     score = stats.norm.isf(stats.t.sf(3 / math.sqrt(1 + 1 / 6), 5))
-    assert found[0] == pytest.approx(stats.pearson3.sf(score, 0.5), rel=1e-9)
+    assert found[0] == pytest.approx(stats.pearson3.sf(score, 1.0), rel=1e-9)
 
 
 def test_p_values_at_the_ends():

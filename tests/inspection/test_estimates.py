@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gequiv.attention.freezing import log_normaliser_mean, participation
-from gequiv.inspection.estimates import FEWEST_KEYS, counted, routes, score_shape
+from gequiv.inspection.estimates import FEWEST_KEYS, counted, largest_entry, routes, score_shape, single_entries
 
 KEYS, HEAD_DIM = 96, 12
 
@@ -231,3 +231,33 @@ def test_few_tokens(n):
     shape = score_shape(scores, 2)
     assert shape.beta == pytest.approx(np.linalg.norm(centre @ scores @ centre) / (n - 1), rel=1e-9)
     assert 0 <= shape.ratio <= 1
+
+
+# -- single entries -------------------------------------------------------------------------------------
+
+
+def test_single_entries_of_drawn_scores():
+    """Counted in 4·10⁶ products of Gaussian vectors, as many of them as the formula says; 5 standard deviations."""
+    rng = np.random.default_rng(11)
+    directions, beta, keys = 16, 0.8, 300
+    scores = np.concatenate(
+        [
+            np.einsum(
+                "ij,ij->i", rng.standard_normal((200_000, directions)), rng.standard_normal((200_000, directions))
+            )
+            for _ in range(20)
+        ]
+    ) / math.sqrt(directions)
+    log_squares = 2 * (beta * scores - beta**2 / 2) - math.log(keys)  # of √k A_ij
+    for level in np.quantile(log_squares, (0.9, 0.999, 0.9999)):
+        expected = single_entries(level, beta, ((keys, 1),), directions) / keys * scores.size
+        assert np.count_nonzero(log_squares > level) == pytest.approx(expected, abs=5 * math.sqrt(expected))
+
+
+@given(st.floats(1e-3, 0.1), st.floats(0.05, 3), st.integers(2, 400), st.floats(1.0, 500))
+def test_largest_entry_is_the_inverse(expected, beta, keys, directions):
+    counts = ((keys, 7), (2 * keys, 5))
+    value = largest_entry(expected, beta, counts, directions)
+    assert single_entries(value, beta, counts, directions) == pytest.approx(expected, rel=1e-6)
+    more = single_entries(value, beta, ((keys, 14), (2 * keys, 10)), directions)
+    assert more == pytest.approx(2 * expected, rel=1e-6)
