@@ -87,7 +87,7 @@ def test_nulls_of_the_weights_by_hand(bert):
         found = {null.name: null for null in report.heads[head].nulls}
         covariance = (q0.T @ q0 / count) @ (k0.T @ k0 / count)
         assert found["weights and tokens"].beta == pytest.approx(math.sqrt(np.trace(covariance) / 16), rel=1e-3)
-        mean = q.reshape(-1, 16).mean(axis=0)
+        mean = q[0].mean(axis=0)  # of the input that is inspected
         bias = math.sqrt(mean @ (k0.T @ k0 / count) @ mean / 16)
         assert found["weights and tokens"].column_bias == pytest.approx(bias, rel=1e-3)
         W_Q, W_K = (x.weight.detach().double().numpy()[part] for x in (inner.query, inner.key))
