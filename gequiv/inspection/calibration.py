@@ -26,7 +26,9 @@ from gequiv.inspection.head import Held
 STEP = math.log(1.25)
 DRAWS, LARGE_DRAWS, LARGE = 48, 16, 1024
 """Random heads an anchor; fewer of those of more tokens, whose statistics scatter less and cost more."""
-_LEAST_SKEWNESS = (0.3, 1.0, 1.0, 0.5)
+EDGE_SKEWNESS, MASKED_EDGE_SKEWNESS = 1.0, 0.5
+"""Least skewness of the largest value of vectors that are not localised."""
+_LEAST_SKEWNESS = (0.3, EDGE_SKEWNESS, 1.0, 0.5)  # of all four
 _MOST_SKEWNESS = 2.0
 _LEAST_DEVIATION = 1e-6
 _CAP = 10.0
@@ -41,7 +43,8 @@ def statistics(held: Held) -> Array:
 class Moments:
     """Mean, log of the standard deviation and skewness of the four statistics over draws, each of shape (4,).
 
-    With a mask also the log of the detection threshold over the root of the mean energy of a row.
+    With a mask also the log of the detection threshold over the root of the mean energy of a row. `edge_skewness` is the
+    least skewness that the largest value of vectors that are not localised is taken to have.
     """
 
     mean: Array
@@ -49,6 +52,7 @@ class Moments:
     skewness: Array
     draws: int
     log_threshold: float = math.nan
+    edge_skewness: float = EDGE_SKEWNESS
 
     @classmethod
     def of(cls, helds: list[Held]) -> Moments:
@@ -66,6 +70,7 @@ class Moments:
             (1 - share) * self.skewness + share * other.skewness,
             min(self.draws, other.draws),
             (1 - share) * self.log_threshold + share * other.log_threshold,
+            self.edge_skewness,
         )
 
     def p_values(self, held: Held) -> tuple[float, float, float, float]:
@@ -100,7 +105,8 @@ class Moments:
         return _pearson_tail(z, skewness)
 
     def _skew(self, statistic: int) -> float:
-        return min(max(abs(float(self.skewness[statistic])), _LEAST_SKEWNESS[statistic]), _MOST_SKEWNESS)
+        least = self.edge_skewness if statistic == 1 else _LEAST_SKEWNESS[statistic]
+        return min(max(abs(float(self.skewness[statistic])), least), _MOST_SKEWNESS)
 
 
 def _pearson_tail(z: float, skewness: float) -> float:

@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from gequiv.attention.masks import FrozenArray
-from gequiv.inspection.calibration import DRAWS, LARGE, LARGE_DRAWS, Calibration, Moments, holm
+from gequiv.inspection.calibration import DRAWS, LARGE, LARGE_DRAWS, MASKED_EDGE_SKEWNESS, Calibration, Moments, holm
 from gequiv.inspection.estimates import largest_entry, single_entries
 from gequiv.inspection.head import Held, Measured, balanced, hold, log_unit, measure, workers
 from gequiv.inspection.nulls import SizeFamilies, Sizes, table_at
@@ -136,6 +136,7 @@ class SizesJudge:
         moments = Moments.of([hold(m, m.beta_energy, self.table(sizes, m.beta_energy)) for m in fine])
         if sizes.mask is None:
             return moments
+        moments = replace(moments, edge_skewness=MASKED_EDGE_SKEWNESS)
         margin = moments.edge_margins(self.level / _STATISTICS)[0]
         again = np.random.default_rng(entropy).spawn(_FEW if min(sizes.rows, sizes.keys) <= LARGE else 1)
         matrices = (balanced(head.sample(child), sizes.mask) for child in again)
