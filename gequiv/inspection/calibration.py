@@ -43,8 +43,8 @@ def statistics(held: Held) -> Array:
 class Moments:
     """Mean, log of the standard deviation and skewness of the four statistics over draws, each of shape (4,).
 
-    With a mask also the log of the detection threshold over the root of the mean energy of a row. `edge_skewness` is the
-    least skewness that the largest value of vectors that are not localised is taken to have.
+    With a mask also the log of the detection threshold over the root of the mean energy of a row. `edge_skewness` is
+    the least skewness that the largest value of vectors that are not localised is taken to have.
     """
 
     mean: Array
