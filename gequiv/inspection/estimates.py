@@ -48,6 +48,7 @@ _GAP, _GAP_AT_THE_END, _NEARLY_FULL = 25.0, 1e6, 0.9
 _ROUNDING = 1e-12
 _VARIANCES = np.linspace(0.01, 5.0, 500)
 _TINY = 1e-300
+_BINS = 32
 _APART = 1.6
 _MOST_ISOLATED = 4
 
@@ -237,6 +238,10 @@ def single_entries(log_value: float, beta: float, counts: tuple[tuple[int, int],
     counts : (k, number of rows over k keys).
     """
     keys, rows = np.array(counts, dtype=np.float64).T
+    if keys.size > _BINS:  # rows of similar numbers of keys as one
+        parts = np.array_split(np.arange(keys.size), _BINS)
+        keys = np.array([np.average(keys[part], weights=rows[part]) for part in parts])
+        rows = np.array([rows[part].sum() for part in parts])
     x = (log_value / 2 + np.log(keys) / 2 + beta**2 / 2) / beta
     shape = directions / 2
     g = _VARIANCES
