@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from gequiv._checks import Array
+from gequiv.inspection.report import Direction
 
 LARGEST = 8
 """Number of singular values of which vectors are kept."""
 _TOKENS = 5
 _CONSTANT = 0.5  # of a vector's square, in the constant part
 _SMALL = 64
-
-
-@dataclass(frozen=True)
-class Direction:
-    """A singular value with its vectors.
-
-    Attributes
-    ----------
-    value : squared singular value, of √n_k (A - Ā); with a mask, of the matrix of rows √k_i (A - Ā)_i.
-    kind : "column" if its left vector is nearly constant: every query looks more at the same keys; "local" if one of
-        the vectors sits on fewer than √n/2 of the n tokens; else "direction". Chance makes local ones where β is large,
-        by single huge entries, so that others are held to a lower edge.
-    keys, key_weights : the keys of the largest entries of the right vector, and those entries; positive entries draw
-        the attention of the queries of positive entries.
-    queries, query_weights : the same of the left vector.
-    spread_keys, spread_queries : effective number of tokens that a vector sits on, 1/Σ v_i⁴.
-    """
-
-    value: float
-    kind: str
-    keys: tuple[int, ...]
-    key_weights: tuple[float, ...]
-    queries: tuple[int, ...]
-    query_weights: tuple[float, ...]
-    spread_keys: float
-    spread_queries: float
 
 
 def column_direction(column: Array, rows: int) -> Direction | None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from gequiv._checks import Array
 from gequiv.attention.ensemble import centred, squared_singular_values
 from gequiv.attention.masks import Visibility
-from gequiv.inspection.directions import Direction, column_direction, largest_directions
+from gequiv.inspection.directions import column_direction, largest_directions
 from gequiv.inspection.estimates import FEWEST_KEYS, ScoreShape, counted, routes, score_shape
 from gequiv.inspection.nulls import Sizes, width_of
+from gequiv.inspection.report import Direction
 from gequiv.inspection.tables import LawTable
 
 _USUAL_DIRECTIONS = 64.0

@@ -42,8 +42,8 @@ def test_logarithm_part_by_part(x, y, below):
     value = log_ratio(np.array([z]), -1.5, 2.0)[0]
     with mpmath.workdps(40):
         exact = mpmath.log((mpmath.mpc(z) + 1.5) / (mpmath.mpc(z) - 2))
-        assert value.real == pytest.approx(float(exact.real), rel=1e-15, abs=1e-20)
-        assert value.imag == pytest.approx(float(exact.imag), rel=1e-15)
+        assert value.real == pytest.approx(float(exact.real), rel=2e-15, abs=1e-20)
+        assert value.imag == pytest.approx(float(exact.imag), rel=2e-15)
 
 
 def test_logarithm_at_large_and_small_arguments():
