@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
 
 from gequiv._checks import Array
 from gequiv.errors import CertificationError, ParameterError
@@ -273,6 +272,8 @@ def _golub_welsch(diagonal: Array, off_diagonal: Array) -> tuple[Array, Array]:
     """Eigenvalues of a Jacobi matrix, and the squares of the first components of its eigenvectors."""
     if diagonal.size == 1:
         return diagonal, np.ones(1)
+    from scipy.linalg import eigh_tridiagonal  # loaded on use: it is slow to load
+
     values, vectors = eigh_tridiagonal(diagonal, off_diagonal)
     return values, vectors[0] ** 2
 
