@@ -24,14 +24,20 @@ from gequiv._checks import Array
 from gequiv.inspection.head import Held
 
 STEP = math.log(1.25)
-DRAWS, LARGE_DRAWS, LARGE = 48, 16, 1024
-"""Random heads an anchor; fewer of those of more tokens, whose statistics scatter less and cost more."""
+DRAWS, LARGE_DRAWS = 48, 16
+"""Random heads an anchor; fewer of large ones, whose statistics scatter less and cost more."""
 EDGE_SKEWNESS, MASKED_EDGE_SKEWNESS = 1.0, 0.5
 """Least skewness of the largest value of vectors that are not localised."""
-_LEAST_SKEWNESS = (0.3, EDGE_SKEWNESS, 1.0, 0.5)  # of all four
+_LEAST_SKEWNESS = {0: 0.3, 2: 1.0, 3: 0.5}  # of the other statistics
 _MOST_SKEWNESS = 2.0
 _LEAST_DEVIATION = 1e-6
 _CAP = 10.0
+_LARGE = 1024
+
+
+def is_large(rows: int, keys: int) -> bool:
+    """Whether heads of these sizes are drawn less often."""
+    return min(rows, keys) > _LARGE
 
 
 def statistics(held: Held) -> Array:
@@ -105,7 +111,7 @@ class Moments:
         return _pearson_tail(z, skewness)
 
     def _skew(self, statistic: int) -> float:
-        least = self.edge_skewness if statistic == 1 else _LEAST_SKEWNESS[statistic]
+        least = _LEAST_SKEWNESS.get(statistic, self.edge_skewness)
         return min(max(abs(float(self.skewness[statistic])), least), _MOST_SKEWNESS)
 
 

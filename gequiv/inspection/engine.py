@@ -13,7 +13,15 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from gequiv.attention.masks import FrozenArray
-from gequiv.inspection.calibration import DRAWS, LARGE, LARGE_DRAWS, MASKED_EDGE_SKEWNESS, Calibration, Moments, holm
+from gequiv.inspection.calibration import (
+    DRAWS,
+    LARGE_DRAWS,
+    MASKED_EDGE_SKEWNESS,
+    Calibration,
+    Moments,
+    holm,
+    is_large,
+)
 from gequiv.inspection.estimates import largest_entry, single_entries
 from gequiv.inspection.head import Held, Measured, balanced, hold, log_unit, measure, workers
 from gequiv.inspection.nulls import SizeFamilies, Sizes, table_at
@@ -121,7 +129,7 @@ class SizesJudge:
         """Of random heads of these sizes, measured and held as real ones are."""
         head = sizes.head(beta)
         entropy = [self.seed, sizes.rows, sizes.keys, sizes.head_dim, sizes.width or 0, round(1e6 * beta)]
-        children = np.random.default_rng(entropy).spawn(DRAWS if min(sizes.rows, sizes.keys) <= LARGE else LARGE_DRAWS)
+        children = np.random.default_rng(entropy).spawn(LARGE_DRAWS if is_large(sizes.rows, sizes.keys) else DRAWS)
 
         def one(child: np.random.Generator) -> Measured:
             return measure(head.sample(child), sizes.mask, head_dim=sizes.head_dim, width=sizes.width, light=True)
@@ -138,7 +146,7 @@ class SizesJudge:
             return moments
         moments = replace(moments, edge_skewness=MASKED_EDGE_SKEWNESS)
         margin = moments.edge_margins(self.level / _STATISTICS)[0]
-        again = np.random.default_rng(entropy).spawn(_FEW if min(sizes.rows, sizes.keys) <= LARGE else 1)
+        again = np.random.default_rng(entropy).spawn(1 if is_large(sizes.rows, sizes.keys) else _FEW)
         matrices = (balanced(head.sample(child), sizes.mask) for child in again)
         energy = float(np.mean([m.energy for m in fine]))
         return replace(

@@ -32,7 +32,7 @@ from gequiv._checks import Array
 from gequiv.attention import Attention
 from gequiv.errors import ParameterError
 from gequiv.inspection.arrays import checked_jobs, checked_level, checked_seed, subject_of
-from gequiv.inspection.calibration import LARGE, holm, pooled_moments
+from gequiv.inspection.calibration import holm, is_large, pooled_moments
 from gequiv.inspection.capture import LayerCapture, walk
 from gequiv.inspection.directions import LARGEST
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
@@ -45,7 +45,7 @@ from gequiv.inspection.texts import tokenised
 
 NULLS = ("sizes", "weights", "weights and tokens")
 _DRAWS = 72  # random heads of a null, of all heads of a layer together
-_FEWEST_DRAWS, _FEWEST_LARGE = 6, 3  # of each head, and of those of many tokens
+_FEWEST_DRAWS, _LARGE_DRAWS = 6, 3  # of each head, and of large ones
 _BANDWIDTH = 0.25  # in log β
 _COVARIANCE_ROWS = 16  # tokens a direction, for covariances that the layer itself must tell
 _STATISTICS = 4
@@ -154,8 +154,8 @@ def _look(capture: LayerCapture, seed: int) -> list[_Seen]:
     rows, keys = capture.real[0], capture.real_keys[0]
     plain = capture.bias is None and capture.softcap is None and capture.sinks is None
     notes = [] if plain else ["scores have a bias, a softcap or sinks, which the nested nulls do not know"]
-    fewest = _FEWEST_DRAWS if min(int(rows.sum()), int(keys.sum())) <= LARGE else _FEWEST_LARGE
-    draws = max(fewest, math.ceil(_DRAWS / capture.heads)) if fewest == _FEWEST_DRAWS else fewest
+    large = is_large(int(rows.sum()), int(keys.sum()))
+    draws = _LARGE_DRAWS if large else max(_FEWEST_DRAWS, math.ceil(_DRAWS / capture.heads))
     made = {} if not plain else {name: _redrawn(capture, name, draws, rng) for name in NULLS[1:]}
     found = []
     for head in range(capture.heads):
@@ -181,36 +181,40 @@ def _look(capture: LayerCapture, seed: int) -> list[_Seen]:
 def _redrawn(capture: LayerCapture, name: str, draws: int, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Queries and keys that the layer makes of Gaussian tokens, of the first input's real ones."""
     rows, keys = capture.real[0], capture.real_keys[0]
-    mean, root = _moments(capture.states, capture.real, name)
+    moments = _moments(capture.states, capture.real, name)
     other = None
     if capture.key_states is not None:
         other = _moments(capture.key_states, capture.real_keys, name)
     found = []
     for _ in range(draws):
-        states = _gaussian(mean, root, capture.states.shape[1], rng)
+        states = _gaussian(capture.states.shape[1], moments, rng)
         key_states = None
         if other is not None and capture.key_states is not None:
-            key_states = _gaussian(*other, capture.key_states.shape[1], rng)
+            key_states = _gaussian(capture.key_states.shape[1], other, rng)
         queries, made = capture.redraw(states, key_states, input=0)
         found.append((queries[:, rows].astype(np.float64), made[:, keys].astype(np.float64)))
     return found
 
 
-def _moments(states: Any, real: Any, name: str) -> tuple[Array, Array]:
-    """Mean of the first input's tokens, and R with RᵀR their covariance.
+def _moments(states: Any, real: Any, name: str) -> tuple[Array, Array | None, float]:
+    """Mean of the first input's tokens; R and s with s² RᵀR their covariance, R = None for the identity.
 
-    Of tokens of independent entries, the mean is zero and R a multiple of the identity.
+    Of tokens of independent entries, the mean is zero and R the identity.
     """
     tokens = states[0][real[0]].astype(np.float64)
     mean = tokens.mean(axis=0)
     if name == "weights":
-        return np.zeros_like(mean), math.sqrt(_size(states, real)) * np.eye(mean.size)
-    root = (tokens - mean) / math.sqrt(max(1, len(tokens) - 1))
-    return mean, np.asarray(np.linalg.qr(root, mode="r")) if len(root) > mean.size else root
+        return np.zeros_like(mean), None, math.sqrt(_size(states, real))
+    root = tokens - mean
+    scale = 1 / math.sqrt(max(1, len(tokens) - 1))
+    return mean, np.asarray(np.linalg.qr(root, mode="r")) if len(root) > mean.size else root, scale
 
 
-def _gaussian(mean: Array, root: Array, count: int, rng: np.random.Generator) -> Array:
-    return np.asarray(mean + rng.standard_normal((count, len(root))) @ root)
+def _gaussian(count: int, moments: tuple[Array, Array | None, float], rng: np.random.Generator) -> Array:
+    """Gaussian tokens (count, d) of these moments."""
+    mean, root, scale = moments
+    white = rng.standard_normal((count, mean.size if root is None else len(root)))
+    return np.asarray(mean + scale * (white if root is None else white @ root))
 
 
 def _null(capture: LayerCapture, head: int, name: str, made: list[tuple[Array, Array]], mask: Any) -> Attention | None:
