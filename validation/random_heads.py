@@ -10,8 +10,7 @@ Claims.
 - beta from the second moment is within 5 % of the true one for every head.
 - At most 5 % of the heads are called not random at the 5 % level, each taken for itself; and of all heads of one
   inspection together, called so with Holm's correction, at most one.
-- The planted direction is among the outliers of at least 95 % of the heads without a mask, and of at least 75 % of the
-  causal ones, where it raises the energy of rows, and with it the edge, and mixes with directions of single rows.
+- The planted direction is among the outliers of at least 95 % of the heads without a mask, and as many causal ones.
 - 144 heads without a mask take less than 60 seconds, and as many causal ones too.
 """
 
@@ -36,7 +35,7 @@ LOWEST, HIGHEST = 0.3, 1.2
 HEADS, QUICK_HEADS = 100, 16
 MANY = 144
 TIMES = 1.3
-BETA_WITHIN, LEVEL, FOUND, FOUND_CAUSAL, SECONDS = 0.05, 0.05, 0.95, 0.75, 60.0
+BETA_WITHIN, LEVEL, FOUND, SECONDS = 0.05, 0.05, 0.95, 60.0
 MASKS = (None, "causal")
 WIDTHS = (None, WIDTH)
 
@@ -102,11 +101,11 @@ def claims(cells: list[dict[str, Any]]) -> list[Claim]:
     found.append(Claim(f"{p_values.size} heads, each for itself", f"{share:.1%} called so", "5%", share <= LEVEL))
     called = max(cell["not_random"] for cell in kinds)
     found.append(Claim("not random, of one inspection", f"{called}", "1", called <= 1))
-    for mask, least in zip(MASKS, (FOUND, FOUND_CAUSAL), strict=True):
+    for mask in MASKS:
         seen = [s for cell in kinds if cell["mask"] == mask for s in cell["planted_found"]]
         share = float(np.mean(seen))
         title = f"planted direction, {mask or 'no mask'}, {len(seen)} heads"
-        found.append(Claim(title, f"found in {share:.1%}", f"{least:.0%}", share >= least))
+        found.append(Claim(title, f"found in {share:.1%}", f"{FOUND:.0%}", share >= FOUND))
     for cell in (cell for cell in cells if "seconds" in cell):
         title = f"{cell['heads']} heads, {cell['mask'] or 'no mask'}"
         found.append(Claim(title, f"{cell['seconds']:.0f} s", f"{SECONDS:.0f} s", cell["seconds"] < SECONDS))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
@@ -22,22 +24,48 @@ def column_direction(column: Array, rows: int) -> Direction | None:
     return _direction(rows * size**2, np.full(rows, 1 / np.sqrt(rows)), column / size) if size > 0 else None
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Squared singular values, descending, with left and right vectors as rows."""
+
+    values: Array
+    left: Array
+    right: Array
+
+    def directions(self) -> tuple[Direction, ...]:
+        """In words."""
+        return tuple(_direction(float(v), u, w) for v, u, w in zip(self.values, self.left, self.right, strict=True))
+
+    def found_in(self, other: Pairs) -> Array:
+        """Largest share of each pair, (u'u)²(v'v)², that is one of the other."""
+        if not len(other.values):
+            return np.zeros(len(self.values))
+        shares = (self.left @ other.left.T) ** 2 * (self.right @ other.right.T) ** 2
+        return np.asarray(shares.max(axis=1))
+
+    def kept(self, which: Array) -> Pairs:
+        """Some of them."""
+        return Pairs(self.values[which], self.left[which], self.right[which])
+
+
 def largest_directions(matrix: Array) -> tuple[Direction, ...]:
     """The largest singular values (squared) of a matrix (n_q, n_k), descending, with their vectors."""
+    return largest_pairs(matrix).directions()
+
+
+def largest_pairs(matrix: Array, count: int = LARGEST) -> Pairs:
+    """At most so many of the largest; fewer where they are zero to rounding, and never the least."""
     rows, keys = matrix.shape
-    found: list[Direction] = []
-    count = min(LARGEST, min(rows, keys) - 1)
+    count = min(count, min(rows, keys) - 1)
     if count < 1 or not np.abs(matrix).max() > 0:
-        return ()
+        return Pairs(np.empty(0), np.empty((0, rows)), np.empty((0, keys)))
     wide = rows <= keys
     gram = matrix @ matrix.T if wide else matrix.T @ matrix
-    for value, vector in zip(*_top(gram, count), strict=True):
-        if not value > 1e-12 * np.trace(gram):
-            break
-        other = (matrix.T if wide else matrix) @ vector / np.sqrt(value)
-        left, right = (vector, other) if wide else (other, vector)
-        found.append(_direction(float(value), left, right))
-    return tuple(found)
+    values, vectors = _top(gram, count)
+    fine = values > 1e-12 * np.trace(gram)
+    values, vectors = values[fine], vectors[fine]
+    others = vectors @ (matrix if wide else matrix.T) / np.sqrt(values)[:, None]
+    return Pairs(values, vectors, others) if wide else Pairs(values, others, vectors)
 
 
 def _top(gram: Array, count: int) -> tuple[Array, Array]:

@@ -147,8 +147,8 @@ class SizesJudge:
         moments = replace(moments, edge_skewness=MASKED_EDGE_SKEWNESS)
         margin = moments.edge_margins(self.level / _STATISTICS)[0]
         again = np.random.default_rng(entropy).spawn(1 if is_large(sizes.rows, sizes.keys) else _FEW)
-        matrices = (balanced(head.sample(child), sizes.mask) for child in again)
         energy = float(np.mean([m.energy for m in fine]))
+        matrices = (balanced(head.sample(child), sizes.mask, energy) for child in again)
         return replace(
             moments, log_threshold=block_threshold(matrices, energy * math.exp(margin)) - math.log(energy) / 2
         )
@@ -244,7 +244,7 @@ class SizesJudge:
         edges = [math.exp(held.log_unit + margin) for margin in self._margins(measured, held.beta, moments)]
         unit = math.exp(held.log_unit / 2) if measured.masked else 1.0
         threshold = math.exp(moments.log_threshold if measured.masked else held.table.log_threshold) * unit
-        outliers = _outliers(measured, held.outliers, edges, subject.offsets)
+        outliers = _outliers(measured, held, edges, subject.offsets)
         findings += _findings(measured, held, outliers, p_values[3], self.level)
         return replace(
             draft,
@@ -334,12 +334,11 @@ def _findings(
     return found
 
 
-def _outliers(
-    measured: Measured, numbers: tuple[int, ...], edges: list[float], offsets: tuple[int, int]
-) -> list[OutlyingDirection]:
+def _outliers(measured: Measured, held: Held, edges: list[float], offsets: tuple[int, int]) -> list[OutlyingDirection]:
     """The outliers of the spectrum, and the column direction if it lies beyond the same edge."""
     queries, keys = offsets
-    found = [measured.largest[k] for k in numbers if k < len(measured.largest)]
+    found = [measured.largest[k] for k in held.outliers if k < len(measured.largest)]
+    found += measured.localised[: held.localised]
     if measured.column is not None and measured.column.value > edges[0]:
         found.append(measured.column)
     result = []
@@ -349,10 +348,11 @@ def _outliers(
         parts["queries"] = tuple(queries + q for q in direction.queries)
         edge = edges[1] if direction.kind == "local" else edges[0]
         result.append(OutlyingDirection(over_edge=direction.value / edge, **parts))
-    for k in numbers:
+    edge = edges[0 if measured.masked else 1]
+    for k in held.outliers:
         if k >= len(measured.largest):  # of which no vectors were kept
             value = float(measured.edge_spectrum[k])
-            result.append(OutlyingDirection(value, "direction", (), (), (), (), 0.0, 0.0, over_edge=value / edges[1]))
+            result.append(OutlyingDirection(value, "direction", (), (), (), (), 0.0, 0.0, over_edge=value / edge))
     return sorted(result, key=lambda outlier: -outlier.value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gequiv._checks import Array
 from gequiv.attention.ensemble import centred, squared_singular_values
 from gequiv.attention.masks import Visibility
-from gequiv.inspection.directions import column_direction, largest_directions
+from gequiv.inspection.directions import LARGEST, column_direction, largest_directions, largest_pairs
 from gequiv.inspection.estimates import FEWEST_KEYS, ScoreShape, counted, routes, score_shape
 from gequiv.inspection.nulls import Sizes, width_of
 from gequiv.inspection.report import Direction
@@ -23,6 +23,8 @@ _BLOCK = 1024  # rows and keys, at most, whose logarithms give the scores' shape
 _MEMORY = 2e9
 _GROWTH = 2.4
 _MOST_REMOVED = 0.1  # of the values may count as outliers
+_CAPPED = 0.5  # of the mean energy of a row, that an entry's square may be where spread directions are looked for
+_SAME = 0.25
 
 
 def workers(jobs: int, rows: int, keys: int) -> int:
@@ -41,7 +43,9 @@ class Measured:
         the value that is zero for every such matrix.
     edge_spectrum : the values among which outliers are looked for: without a mask the same; with a mask those of the
         matrix of rows √k_i (A - Ā)_i, k_i the keys that row i sees, which gives every row the same energy: else the
-        first rows' would hide all others; of a light measurement only the largest.
+        first rows' would hide all others. Its entries are capped at the root of half the mean energy: single huge
+        ones, of which every row over few keys has some, would mix with what is spread over many tokens and hide it.
+        Of a light measurement only the largest.
     energy : mean over rows of k Σ_j (A_ij - Ā_ij)², over rows of enough keys.
     beta_energy, beta_entropy : β by the two routes of `gequiv.inspection.estimates`.
     shape : of the scores, from the logarithm of A or from scores; None where the logarithm has infinities, or the
@@ -54,6 +58,9 @@ class Measured:
     column : the direction 1vᵀ of √n_k (A - Ā), the same for all rows, which centring the columns takes out; None with a
         mask.
     largest : the largest values of `edge_spectrum` with their vectors.
+    localised : with a mask, the localised ones among the largest values before entries are capped, but for those that
+        are among `largest` as spread ones; empty without a mask and of a light measurement.
+    largest_value : the largest before entries are capped.
     counts : numbers of keys, and how many of the rows that enter the estimates see so many.
     """
 
@@ -73,6 +80,8 @@ class Measured:
     masked: bool
     column: Direction | None
     largest: tuple[Direction, ...] = field(repr=False)
+    localised: tuple[Direction, ...] = field(repr=False)
+    largest_value: float
     counts: tuple[tuple[int, int], ...] = field(repr=False)
 
     @property
@@ -146,20 +155,18 @@ def measure(
         common = deviation.mean(axis=0)
         deviation -= common
         column = column_direction(common, rows)
-        spectrum = edge_spectrum = squared_singular_values(deviation)[::-1][: rows - 1]
+        spectrum = squared_singular_values(deviation)[::-1][: rows - 1]
+        edges = _Edges(spectrum, largest_directions(deviation), (), float(spectrum[0]) if spectrum.size else 0.0)
     else:
         spectrum = squared_singular_values(deviation)[::-1]
         deviation *= _balance(numbers, keys)
-    largest = largest_directions(deviation)
-    if visible is not None:
-        tops = np.array([direction.value for direction in largest])
-        edge_spectrum = tops if light and tops.size else squared_singular_values(deviation)[::-1]
+        edges = _masked_edges(deviation, energy, light)
     measured = Measured(
         rows,
         keys,
         mask,
         spectrum,
-        edge_spectrum,
+        edges.spectrum,
         energy,
         way.beta_of_energy(energy),
         way.beta_of_entropy(float(entropies[enough].mean())),
@@ -170,7 +177,9 @@ def measure(
         0.0 if light else _effective_rank(np.sqrt(squared_singular_values(matrix))),
         visible is not None,
         column,
-        largest,
+        edges.largest,
+        edges.localised,
+        edges.largest_value,
         counts,
     )
     if visible is None:
@@ -178,12 +187,48 @@ def measure(
     return measured
 
 
-def balanced(matrix: Array, mask: Any) -> Array:
-    """Rows √k_i (A - Ā)_i of a masked A, k_i the keys that row i sees; the matrix is overwritten."""
+def balanced(matrix: Array, mask: Any, energy: float) -> Array:
+    """Rows √k_i (A - Ā)_i of a masked A, k_i the keys that row i sees, their entries capped; overwrites the matrix.
+
+    Parameters
+    ----------
+    energy : mean energy of a row.
+    """
     rows, keys = matrix.shape
     visibility = Visibility(rows, keys, mask, None)
     numbers = visibility.visible(0, rows).sum(axis=1)
-    return np.asarray(centred(matrix, visibility) * _balance(numbers, keys))
+    deviation = np.asarray(centred(matrix, visibility) * _balance(numbers, keys))
+    cap = _cap(energy)
+    return np.clip(deviation, -cap, cap, out=deviation)
+
+
+def _cap(energy: float) -> float:
+    return math.sqrt(_CAPPED * max(energy, 0.0))
+
+
+class _Edges(NamedTuple):
+    """`Measured.edge_spectrum`, `largest`, `localised` and `largest_value`."""
+
+    spectrum: Array
+    largest: tuple[Direction, ...]
+    localised: tuple[Direction, ...]
+    largest_value: float
+
+
+def _masked_edges(deviation: Array, energy: float, light: bool) -> _Edges:
+    """From rows √k_i (A - Ā)_i, which are overwritten."""
+    cap = _cap(energy)
+    whole = largest_pairs(deviation, 1 if light else LARGEST)
+    np.clip(deviation, -cap, cap, out=deviation)
+    pairs = largest_pairs(deviation)
+    largest = pairs.directions()
+    top = float(whole.values[0]) if whole.values.size else 0.0
+    if light and largest:
+        return _Edges(pairs.values, largest, (), top)
+    spread = pairs.kept(np.array([direction.kind != "local" for direction in largest], dtype=bool))
+    apart = whole.found_in(spread) < _SAME
+    localised = tuple(d for d, other in zip(whole.directions(), apart, strict=True) if other and d.kind == "local")
+    return _Edges(squared_singular_values(deviation)[::-1], largest, localised, top)
 
 
 def _balance(numbers: NDArray[np.int64], keys: int) -> Array:
@@ -269,6 +314,7 @@ class Held:
     beta : of the bulk.
     table : the law.
     outliers : which of the values of `Measured.edge_spectrum`, numbered from the largest, are beyond the margins.
+    localised : how many of `Measured.localised` are.
     ks, wasserstein : of the others.
     edge_excess, edge_excess_local : log of the largest squared singular value over the unit, of vectors that are not
         localised and of any.
@@ -280,6 +326,7 @@ class Held:
     beta: float
     table: LawTable
     outliers: tuple[int, ...]
+    localised: int
     ks: float
     wasserstein: float
     edge_excess: float
@@ -303,22 +350,26 @@ def hold(measured: Measured, beta: float, table: LawTable, margins: tuple[float,
     values = measured.edge_spectrum
     unit = log_unit(measured, beta)
     most = int(_MOST_REMOVED * values.size)
-    beyond = set(range(min(most, int(np.count_nonzero(_excess(values, unit) > margins[1])))))
     spread = [k for k, direction in enumerate(measured.largest) if direction.kind != "local"]
-    beyond |= {k for k in spread if _excess(values[k], unit) > margins[0]}
+    # with a mask, values of which no vectors are kept count as spread: once entries are capped nearly all are
+    others = range(len(measured.largest), most) if measured.masked else ()
+    beyond = {k for k in (*spread, *others) if _excess(values[k], unit) > margins[0]}
+    if not measured.masked:
+        beyond |= set(range(min(most, int(np.count_nonzero(_excess(values, unit) > margins[1])))))
     bulk = measured.spectrum if measured.masked else np.delete(measured.spectrum, sorted(beyond))
     both = (measured.beta_entropy, measured.beta_energy)
     fine = all(0 < b < math.inf for b in both)
-    top = float(values[0])
+    localised = np.array([direction.value for direction in measured.localised])
     return Held(
         beta,
         table,
         tuple(sorted(beyond)),
+        int(np.count_nonzero(_excess(localised, unit) > margins[1])),
         table.ks(bulk),
         table.wasserstein(bulk),
         # at most the last of those that have vectors, where all are localised
         float(_excess(values[spread[0] if spread else max(0, len(measured.largest) - 1)], unit)),
-        float(_excess(top, unit)),
+        float(_excess(measured.largest_value, unit)),
         math.log(both[0] / both[1]) if fine else math.inf,
         unit,
     )

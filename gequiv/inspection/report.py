@@ -17,7 +17,8 @@ class Direction:
 
     Attributes
     ----------
-    value : squared singular value, of √n_k (A - Ā); with a mask, of the matrix of rows √k_i (A - Ā)_i.
+    value : squared singular value, of √n_k (A - Ā); with a mask, of the matrix of rows √k_i (A - Ā)_i, entries beyond
+        the root of half the mean energy of a row cut to it unless kind is "local".
     kind : "column" if its left vector is nearly constant: every query looks more at the same keys; "local" if one of
         the vectors sits on fewer than √n/2 of the n tokens; else "direction". Chance makes local ones where β is large,
         by single huge entries, so that others are held to a lower edge.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gequiv.inspection.directions import LARGEST, column_direction, largest_directions
+from gequiv.inspection.directions import LARGEST, column_direction, largest_directions, largest_pairs
 
 ROWS, KEYS = 100, 140
 
@@ -122,3 +122,18 @@ def test_column_direction(seed, rows, keys, size):
 
 def test_no_column_direction():
     assert column_direction(np.zeros(7), 5) is None
+
+
+def test_share_of_one_pair_in_others():
+    """(u'u)²(v'v)²: one of a matrix in itself, cos⁴ of the angle in a matrix with turned vectors, zero in none."""
+    rng = np.random.default_rng(8)
+    u, v = _unit(rng.standard_normal(ROWS)), _unit(rng.standard_normal(KEYS))
+    other = _unit(rng.standard_normal(ROWS))
+    across = _unit(other - (other @ u) * u)
+    pairs = largest_pairs(3 * np.outer(u, v) + 1e-4 * _noise(rng), 2)
+    np.testing.assert_allclose(pairs.found_in(pairs), 1, rtol=1e-9)
+    turned = largest_pairs(np.outer(0.8 * u + 0.6 * across, v), 1)
+    assert turned.found_in(pairs)[0] == pytest.approx(0.64, abs=1e-3)
+    assert turned.found_in(pairs.kept(np.array([1])))[0] < 0.1
+    none = largest_pairs(np.zeros((ROWS, KEYS)))
+    assert (none.directions(), none.found_in(pairs).size, turned.found_in(none).tolist()) == ((), 0, [0.0])
