@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -64,6 +64,14 @@ class Subject:
 
 def _has_law(measured: Measured) -> bool:
     return measured.sizes is not None and 0 < measured.beta_energy <= LARGEST_BETA
+
+
+class _Found(NamedTuple):
+    """A head held against a table, and the moments and margins that it was held with."""
+
+    held: Held
+    moments: Moments
+    margins: tuple[float, float]
 
 
 class SizesJudge:
@@ -159,7 +167,7 @@ class SizesJudge:
 
     # -- verdicts ---------------------------------------------------------------------------------------
 
-    def held(self, measured: Measured) -> tuple[Held, Moments] | None:
+    def held(self, measured: Measured) -> _Found | None:
         """The head without its outliers against the law of its bulk's β; None where there is no such β."""
         sizes, beta = measured.sizes, measured.beta_energy
         if not _has_law(measured) or sizes is None:
@@ -168,14 +176,15 @@ class SizesJudge:
         removed = 0
         for _ in range(_LOOPS):
             moments = calibration.at(beta)
-            held = hold(measured, beta, self.table(sizes, beta), self._margins(measured, beta, moments))
+            margins = self._margins(measured, beta, moments)
+            held = hold(measured, beta, self.table(sizes, beta), margins)
             if len(held.outliers) <= removed or measured.masked:
                 break
             removed = len(held.outliers)
             beta = measured.beta_without(float(measured.spectrum[list(held.outliers)].sum()))
             if not 0 < beta <= LARGEST_BETA:
                 return None
-        return held, moments
+        return _Found(held, moments, margins)
 
     def _margins(self, measured: Measured, beta: float, moments: Moments) -> tuple[float, float]:
         """Of both edges; localised vectors by single entries, rarer than draws tell, have theirs beyond those too."""
@@ -197,7 +206,7 @@ class SizesJudge:
         adjusted = dict(zip(map(id, tested), holm([float(d.p_value or 0.0) for d in tested]), strict=True))
         return [self._conclude(draft, adjusted.get(id(draft))) for draft in drafts]
 
-    def _draft(self, subject: Subject, found: tuple[Held, Moments] | None) -> HeadReport:
+    def _draft(self, subject: Subject, found: _Found | None) -> HeadReport:
         """Everything but the verdict."""
         measured = subject.measured
         findings = list(subject.findings)
@@ -235,13 +244,13 @@ class SizesJudge:
         )
         if found is None:
             return draft
-        held, moments = found
+        held, moments, margins = found
         p_bulk, p_edge, p_local, p_beta = moments.p_values(held)
         expected = single_entries(
             held.edge_excess_local + held.log_unit, held.beta, measured.counts, measured.directions
         )
         p_values = (p_bulk, p_edge, max(p_local, min(1.0, expected)), p_beta)
-        edges = [math.exp(held.log_unit + margin) for margin in self._margins(measured, held.beta, moments)]
+        edges = [math.exp(held.log_unit + margin) for margin in margins]
         unit = math.exp(held.log_unit / 2) if measured.masked else 1.0
         threshold = math.exp(moments.log_threshold if measured.masked else held.table.log_threshold) * unit
         outliers = _outliers(measured, held, edges, subject.offsets)

@@ -41,7 +41,7 @@ from gequiv.inspection.nulls import null_table
 from gequiv.inspection.report import HeadReport, NullReport, Report
 from gequiv.inspection.rows import examine
 from gequiv.inspection.tables import LawTable
-from gequiv.inspection.texts import tokenised
+from gequiv.inspection.texts import text_config, tokenised
 
 NULLS = ("sizes", "weights", "weights and tokens")
 _DRAWS = 72  # random heads of a null, of all heads of a layer together
@@ -132,8 +132,7 @@ def _token_texts(tokenizer: Any, inputs: Any) -> tuple[str, ...] | None:
 
 
 def _layers(model: Any) -> int:
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    return int(getattr(config, "num_hidden_layers", 0) or 0)
+    return int(getattr(text_config(model), "num_hidden_layers", 0) or 0)
 
 
 # -- while the model runs -------------------------------------------------------------------------------

@@ -36,17 +36,15 @@ class LawTable:
     Attributes
     ----------
     log_quantiles : log of the quantile function at the levels sin²(π (i + 1/2)/(2 m)), i < m.
-    log_edge : log of the edge beyond which a value counts as outside the bulk: the right edge of the support; with a
-        mask, whose law has a heavy tail, the quantile above which less than one value is expected.
     log_threshold : log of the least strength θ at which a direction θ u vᵀ added to √n_k A, u and v unit vectors in
         general position, leaves the bulk: :math:`\\theta^{-2} = \\varphi\\tilde\\varphi` at the edge, φ and φ̃ the
-        resolvents s G(s²) of rows and of columns (Benaych-Georges, Nadakuditi 2012).
+        resolvents s G(s²) of rows and of columns (Benaych-Georges, Nadakuditi 2012). The edge is the right one of the
+        support; with a mask, whose law has a heavy tail, the quantile above which less than one value is expected.
     solved : whether it is a solved law; else the pooled spectra of random matrices, where no law could be certified or
         the law fails.
     """
 
     log_quantiles: Array
-    log_edge: float
     log_threshold: float
     solved: bool = True
 
@@ -80,7 +78,6 @@ class LawTable:
         """The table at that share of the way to another."""
         return LawTable(
             (1 - share) * self.log_quantiles + share * other.log_quantiles,
-            (1 - share) * self.log_edge + share * other.log_edge,
             (1 - share) * self.log_threshold + share * other.log_threshold,
             self.solved and other.solved,
         )
@@ -92,15 +89,15 @@ def table_of(law: HeadLaw) -> LawTable:
     masked = law.head.visibility is not None
     edge = float(law.ppf(1 - 1 / law.head.tokens)) if masked else law.support()[-1][1]
     aspect = float(law.head.aspect)
-    return LawTable(np.log(quantiles), math.log(edge), _log_threshold(law, edge, aspect, masked))
+    return LawTable(np.log(quantiles), _log_threshold(law, edge, aspect, masked))
 
 
 def table_of_draws(spectra: list[Array], aspect: float) -> LawTable:
-    """The table of pooled spectra of random matrices; its edge is the mean of the largest values (of their logs)."""
+    """The table of pooled spectra of random matrices; the edge is the mean of the largest values (of their logs)."""
     pool = np.sort(np.concatenate(spectra))
     quantiles = np.maximum(np.quantile(pool, _levels()), _TINY)
     edge = math.exp(float(np.mean([math.log(max(spectrum.max(), _TINY)) for spectrum in spectra])))
-    return LawTable(np.log(quantiles), math.log(edge), empirical_threshold(pool, edge, aspect), solved=False)
+    return LawTable(np.log(quantiles), empirical_threshold(pool, edge, aspect), solved=False)
 
 
 def _log_threshold(law: Law, edge: float, aspect: float, masked: bool) -> float:

@@ -14,10 +14,17 @@ _ALL_TOKENS = 8192  # of all inputs, where one has fewer
 _UNLIMITED = 10**9  # tokenizers without a limit give a huge one
 
 
+def text_config(model: Any) -> Any:
+    """The configuration of the part that reads text."""
+    return model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+
+
 def longest_input(model: Any, tokenizer: Any) -> int | None:
     """Number of tokens that model and tokenizer take at most; None without a limit."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    limits = (getattr(config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
+    limits = (
+        getattr(text_config(model), "max_position_embeddings", None),
+        getattr(tokenizer, "model_max_length", None),
+    )
     known = [int(limit) for limit in limits if isinstance(limit, int) and 2 <= limit < _UNLIMITED]
     return min(known, default=None)
 

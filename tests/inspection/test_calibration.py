@@ -13,13 +13,13 @@ from gequiv.inspection.head import Held
 def _held(values):
     """A head of these statistics: log D, edge excesses, β excess."""
     log_ks, edge, local, beta = map(float, values)
-    return Held(1.0, None, (), math.exp(log_ks), 0.1, edge, local, beta, 0.0)
+    return Held(1.0, None, (), 0, math.exp(log_ks), 0.1, edge, local, beta, 0.0)
 
 
 def test_statistics():
     held = _held([-3.0, 0.1, 0.2, -0.3])
     np.testing.assert_allclose(statistics(held), [-3.0, 0.1, 0.2, -0.3])
-    assert statistics(Held(1.0, None, (), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))[0] < -20  # a distance of zero has a log
+    assert statistics(Held(1.0, None, (), 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))[0] < -20  # a distance of zero has a log
 
 
 # -- many heads -----------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def _solved(beta, keys=N):
 def _uniform(low, high):
     """Quantiles of the uniform law on [low, high]."""
     levels = np.sin(np.pi * (np.arange(600) + 0.5) / 1200) ** 2
-    return LawTable(np.log(low + (high - low) * levels), math.log(high), 0.0)
+    return LawTable(np.log(low + (high - low) * levels), 0.0)
 
 
 # -- a table against its law ----------------------------------------------------------------------------
@@ -63,7 +63,6 @@ def test_functions_of_the_law():
     x = law.ppf(levels)
     np.testing.assert_allclose(table.cdf(x), levels, atol=5e-4)
     np.testing.assert_array_equal(table.cdf(np.array([0.0, 1e9])), [0, 1])
-    assert math.exp(table.log_edge) == pytest.approx(law.support()[-1][1])
 
 
 def test_hand_worked_distances():
@@ -84,7 +83,7 @@ def test_distances_of_samples(seed, size, log_scale):
     """Blind to order, bounded, and W₁ scales with its unit."""
     sample = np.random.default_rng(seed).uniform(0.2, 1.5, size)
     table, scale = _uniform(0.1, 1.0), math.exp(log_scale)
-    scaled = LawTable(table.log_quantiles + log_scale, table.log_edge + log_scale, 0.0)
+    scaled = LawTable(table.log_quantiles + log_scale, 0.0)
     assert 1 / (2.1 * size) < table.ks(sample) <= 1  # at least half a step
     assert table.ks(sample[::-1]) == table.ks(sample)
     assert scaled.ks(scale * sample) == pytest.approx(table.ks(sample), abs=1e-9)
@@ -93,13 +92,12 @@ def test_distances_of_samples(seed, size, log_scale):
 
 
 def test_table_of_draws():
-    """Pooled spectra, their mean largest value, and a distance from the law of what the pool's size allows."""
+    """Pooled spectra, and a distance from the law of what the pool's size allows."""
     _, law, table = _solved(0.8)
     head = _head(0.8)
     spectra = [bulk_spectrum(head.sample(k), head)[:-1] for k in range(8)]
     drawn = table_of_draws(spectra, 1.0)
     assert not drawn.solved
-    assert drawn.log_edge == pytest.approx(np.mean([math.log(s.max()) for s in spectra]))
     np.testing.assert_allclose(
         np.sort(np.concatenate(spectra))[256:768:64], drawn.quantile(np.arange(256, 768, 64) / 1015), rtol=0.02
     )
@@ -116,25 +114,24 @@ def test_toward():
     for share, end in ((0, a), (1, b)):
         found = a.toward(b, share)
         np.testing.assert_array_equal(found.log_quantiles, end.log_quantiles)
-        assert found.log_edge == end.log_edge
         assert found.log_threshold == end.log_threshold
     middle = a.toward(b, 0.25)
-    np.testing.assert_allclose(np.exp(middle.log_edge), np.exp(a.log_edge) ** 0.75 * np.exp(b.log_edge) ** 0.25)
+    expected = np.exp(a.log_threshold) ** 0.75 * np.exp(b.log_threshold) ** 0.25
+    np.testing.assert_allclose(np.exp(middle.log_threshold), expected)
     assert middle.solved
-    unsolved = LawTable(a.log_quantiles, a.log_edge, a.log_threshold, solved=False)
+    unsolved = LawTable(a.log_quantiles, a.log_threshold, solved=False)
     assert not a.toward(unsolved, 0.5).solved
     assert not unsolved.toward(a, 0.5).solved
 
 
 @pytest.mark.parametrize("beta", [0.42, 0.93, 1.1])
 def test_family_between_knots(beta):
-    """Against the law solved at that β: 0.002 in the distribution function, as is said; 5 % in edge, 3 % in θ_c."""
+    """Against the law solved at that β: 0.002 in the distribution function, as is said; 3 % in θ_c."""
     sizes = Sizes(N, N, None, HEAD_DIM, None)
     found = TableFamily(functools.partial(table_at, sizes)).at(beta)
     _, law, table = _solved(beta)
     x = law.ppf(np.linspace(0.005, 0.995, 200))
     assert np.abs(found.cdf(x) - law.cdf(x)).max() < 2e-3
-    assert found.log_edge == pytest.approx(table.log_edge, abs=0.05)
     assert found.log_threshold == pytest.approx(table.log_threshold, abs=0.03)
 
 
@@ -193,8 +190,9 @@ def test_null_table_where_no_law_is_found(monkeypatch):
 def test_threshold_of_white_scores(keys):
     """β → 0, d_k → ∞: √n_k (A - Ā) is white of variance β², edge β²(1 + √c)², θ_c = β c^{1/4} (BBP), to n/d_k."""
     beta, aspect = 0.05, N / keys
-    table = table_of(gequiv.Attention(N, 40_000, beta, keys=keys).finite_law())
-    assert math.exp(table.log_edge) == pytest.approx((beta * (1 + math.sqrt(aspect))) ** 2, rel=0.02)
+    law = gequiv.Attention(N, 40_000, beta, keys=keys).finite_law()
+    table = table_of(law)
+    assert law.support()[-1][1] == pytest.approx((beta * (1 + math.sqrt(aspect))) ** 2, rel=0.02)
     assert math.exp(table.log_threshold) == pytest.approx(beta * aspect**0.25, rel=0.02)
 
 
@@ -221,7 +219,7 @@ def test_empirical_threshold_without_values():
 def test_threshold_by_planting():
     """Twice θ_c leaves the bulk of a softmax matrix where φφ̃ = θ⁻² says, half of θ_c does not; 6 draws each."""
     head, law, table = _solved(0.8)
-    edge, threshold = math.exp(table.log_edge), math.exp(table.log_threshold)
+    edge, threshold = law.support()[-1][1], math.exp(table.log_threshold)
     rng = np.random.default_rng(9)
     strong, weak, plain = [], [], []
     for k in range(6):

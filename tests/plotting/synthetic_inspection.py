@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from functools import cache
 
 import numpy as np
@@ -26,7 +25,7 @@ def quarter_circle(s):
 @cache
 def table(*, solved=True):
     levels = _levels()
-    return LawTable(np.log(np.asarray(LAW.ppf(levels))), math.log(4.0), 0.0, solved)
+    return LawTable(np.log(np.asarray(LAW.ppf(levels))), 0.0, solved)
 
 
 def outlier(value=9.0, kind="direction", keys=(3, 5, 1), queries=(2, 4)):
