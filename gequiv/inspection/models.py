@@ -21,13 +21,14 @@ head has a few draws, whose mean is its own; how they scatter is learned from al
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 
+from gequiv import _checks
 from gequiv._checks import Array
 from gequiv.attention import Attention
 from gequiv.errors import ParameterError
@@ -96,7 +97,7 @@ def inspect_model(
         inputs = tokenised(tokenizer, inputs, model, max_tokens)
     elif max_tokens is not None:
         raise ParameterError(f"max_tokens must be None unless inputs is a text; got {max_tokens!r}")
-    wanted = None if layers is None else {int(layer) for layer in layers}
+    wanted = _wanted(layers)
     seen: list[_Seen] = []
     passed = 0
 
@@ -109,8 +110,8 @@ def inspect_model(
             progress(passed, max(passed, _layers(model)), "layers")
 
     walk(model, inputs, visit)
-    if not seen:
-        raise ParameterError(f"layers must be numbers below {passed}; got {layers!r}")
+    if not seen or max(wanted or {0}) >= passed:
+        raise ParameterError(f"layers must be numbers below {passed}, at least one; got {layers!r}")
     reports = judge.judge([one.subject for one in seen])
     against = [_against(name, seen, judge) for name in NULLS[1:]]
     heads = []
@@ -121,6 +122,14 @@ def inspect_model(
 
 
 # -- inputs ---------------------------------------------------------------------------------------------
+
+
+def _wanted(layers: Any) -> set[int] | None:
+    if layers is None:
+        return None
+    if isinstance(layers, str) or not isinstance(layers, Iterable):
+        raise ParameterError(f"layers must be None or numbers of layers, such as [0, 3]; got {layers!r}")
+    return {_checks.positive_integer("layers", layer, minimum=0) for layer in layers}
 
 
 def _token_texts(tokenizer: Any, inputs: Any) -> tuple[str, ...] | None:

@@ -145,7 +145,11 @@ def test_padding_is_left_out(transformers):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": [2]}, r"layers must be numbers below 2; got \[2\]"),
+        ({"layers": [2]}, r"layers must be numbers below 2, at least one; got \[2\]"),
+        ({"layers": [0, 2]}, r"layers must be numbers below 2, at least one; got \[0, 2\]"),
+        ({"layers": []}, r"layers must be numbers below 2, at least one; got \[\]"),
+        ({"layers": [-1]}, "layers must be an integer of at least 0; got -1"),
+        ({"layers": 1}, r"layers must be None or numbers of layers, such as \[0, 3\]; got 1"),
         ({"level": 2}, "level must be"),
         ({"max_tokens": 9}, "max_tokens must be None unless inputs is a text; got 9"),
     ],
