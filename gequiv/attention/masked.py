@@ -93,7 +93,7 @@ def _edges(visibility: Visibility, cells: int) -> tuple[Array, Array]:
     change = np.abs(np.diff(seen, prepend=seen[0]))
     change[: min(2, tokens)] = 0
     measure = np.cumsum(np.minimum(change, 1.0) + (1 / _TURN) / tokens)
-    count = 8 * max(1, min(cells, tokens // 2, keys // 2) // 8)
+    count = min(8 * max(1, min(cells, tokens // 2, keys // 2) // 8), tokens, keys)
     wanted = np.interp(np.linspace(0, measure[-1], count + 1), np.concatenate([[0.0], measure]), np.arange(tokens + 1))
     rows = _distinct(np.round(wanted), tokens)
     return rows, _distinct(np.round(rows * (keys / tokens)), keys)

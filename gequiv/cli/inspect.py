@@ -388,9 +388,10 @@ def _head_table(report: Report, heads: list[HeadReport], title: str) -> Table:
 def _verdict(head: HeadReport) -> Text:
     from rich.text import Text
 
-    state, _, why = head.verdict.partition(": ")
-    shown = Text(f"{'○' if head.random else '?' if state == 'untested' else '●'} {state}", style="bold")
-    shown.stylize("dim" if head.random else "yellow" if state == "untested" else "cyan")
+    _, _, why = head.verdict.partition(": ")
+    sign, style = {"random": ("○", "dim"), "not random": ("●", "cyan")}.get(head.state, ("?", "yellow"))
+    shown = Text(f"{sign} {head.state}", style="bold")
+    shown.stylize(style)
     shown.append(f": {why}" if why else "", style="not bold")
     return shown
 

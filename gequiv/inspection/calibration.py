@@ -159,12 +159,12 @@ class Calibration:
 
     Parameters
     ----------
-    draw : moments of random heads at one β, held against their laws.
+    draw : moments of random heads at one β, held against their laws; None where they have none.
     """
 
-    def __init__(self, draw: Callable[[float], Moments]) -> None:
+    def __init__(self, draw: Callable[[float], Moments | None]) -> None:
         self._draw = draw
-        self._anchors: dict[int, Moments] = {}
+        self._anchors: dict[int, Moments | None] = {}
 
     @staticmethod
     def anchors(betas: Iterable[float]) -> list[int]:
@@ -177,17 +177,18 @@ class Calibration:
         """1.25^k."""
         return math.exp(STEP * anchor)
 
-    def at_anchor(self, anchor: int) -> Moments:
+    def at_anchor(self, anchor: int) -> Moments | None:
         """Moments at an anchor."""
         if anchor not in self._anchors:
             self._anchors[anchor] = self._draw(self.beta_of(anchor))
         return self._anchors[anchor]
 
-    def at(self, beta: float) -> Moments:
-        """Moments at β."""
+    def at(self, beta: float) -> Moments | None:
+        """Moments at β; None if an anchor around it has none."""
         place = math.log(beta) / STEP
         low = math.floor(place)
-        return self.at_anchor(low).toward(self.at_anchor(low + 1), place - low)
+        below, above = self.at_anchor(low), self.at_anchor(low + 1)
+        return None if below is None or above is None else below.toward(above, place - low)
 
 
 def holm(p_values: list[float]) -> list[float]:

@@ -25,13 +25,15 @@ from gequiv.inspection.calibration import (
 from gequiv.inspection.estimates import largest_entry, single_entries
 from gequiv.inspection.head import Held, Measured, balanced, hold, log_unit, measure, workers
 from gequiv.inspection.nulls import SizeFamilies, Sizes, table_at
-from gequiv.inspection.report import HeadReport, OutlyingDirection, finite_or_none
+from gequiv.inspection.report import UNTESTED, HeadReport, OutlyingDirection, finite_or_none
 from gequiv.inspection.tables import LawTable, block_threshold
 
 Progress = Callable[[int, int, str], None]
 
 LARGEST_BETA = 4.0
 """Heads of greater β have no law to be held against: a few entries have a row's energy."""
+SMALLEST_BETA = 1e-6
+"""Of smaller β rounding is all there is."""
 _STATISTICS = 4
 _SIMILAR = 0.12  # difference of d_k/d up to which heads share their draws
 _ALIKE, _MASKED_ALIKE = 0.05, 0.1  # differences of d_k/d that reading it off leaves open
@@ -63,7 +65,7 @@ class Subject:
 
 
 def _has_law(measured: Measured) -> bool:
-    return measured.sizes is not None and 0 < measured.beta_energy <= LARGEST_BETA
+    return measured.sizes is not None and SMALLEST_BETA <= measured.beta_energy <= LARGEST_BETA
 
 
 class _Found(NamedTuple):
@@ -133,8 +135,8 @@ class SizesJudge:
             self._calibrations[sizes] = Calibration(lambda beta: self._draw(sizes, beta))
         return self._calibrations[sizes]
 
-    def _draw(self, sizes: Sizes, beta: float) -> Moments:
-        """Of random heads of these sizes, measured and held as real ones are."""
+    def _draw(self, sizes: Sizes, beta: float) -> Moments | None:
+        """Of random heads of these sizes, measured and held as real ones are; None where most have no β."""
         head = sizes.head(beta)
         entropy = [self.seed, sizes.rows, sizes.keys, sizes.head_dim, sizes.width or 0, round(1e6 * beta)]
         children = np.random.default_rng(entropy).spawn(LARGE_DRAWS if is_large(sizes.rows, sizes.keys) else DRAWS)
@@ -149,6 +151,8 @@ class SizesJudge:
             with threadpool_limits(1):
                 found = Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(child) for child in children)
         fine = [m for m in found if all(0 < beta < math.inf for beta in (m.beta_energy, m.beta_entropy))]
+        if 2 * len(fine) < len(found):
+            return None
         moments = Moments.of([hold(m, m.beta_energy, self.table(sizes, m.beta_energy)) for m in fine])
         if sizes.mask is None:
             return moments
@@ -168,22 +172,29 @@ class SizesJudge:
     # -- verdicts ---------------------------------------------------------------------------------------
 
     def held(self, measured: Measured) -> _Found | None:
-        """The head without its outliers against the law of its bulk's β; None where there is no such β."""
+        """The head without its outliers against the law of its bulk's β; None where it has none.
+
+        Where nothing is left of the bulk, the outliers that were found first stay in it.
+        """
         sizes, beta = measured.sizes, measured.beta_energy
         if not _has_law(measured) or sizes is None:
             return None
         calibration = self._calibration(self._classes[sizes])
         removed = 0
         for _ in range(_LOOPS):
-            moments = calibration.at(beta)
+            found = calibration.at(beta)
+            if found is None:
+                return None
+            moments = found
             margins = self._margins(measured, beta, moments)
             held = hold(measured, beta, self.table(sizes, beta), margins)
             if len(held.outliers) <= removed or measured.masked:
                 break
             removed = len(held.outliers)
-            beta = measured.beta_without(float(measured.spectrum[list(held.outliers)].sum()))
-            if not 0 < beta <= LARGEST_BETA:
-                return None
+            left = measured.beta_without(float(measured.spectrum[list(held.outliers)].sum()))
+            if not left >= SMALLEST_BETA:
+                break
+            beta = left
         return _Found(held, moments, margins)
 
     def _margins(self, measured: Measured, beta: float, moments: Moments) -> tuple[float, float]:
@@ -217,7 +228,7 @@ class SizesJudge:
             tokens=measured.rows,
             keys=measured.keys,
             mask=mask_name(measured.mask),
-            beta=finite_or_none(measured.beta_energy),
+            beta=finite_or_none(measured.beta_energy if measured.beta_energy >= SMALLEST_BETA else 0.0),
             beta_entropy=finite_or_none(measured.beta_entropy),
             beta_scores=scores,
             head_dim=None if measured.sizes is None else measured.sizes.head_dim,
@@ -276,11 +287,7 @@ class SizesJudge:
 
     def _conclude(self, draft: HeadReport, adjusted: float | None) -> HeadReport:
         if adjusted is None:
-            one_hot = f"its rows are all but one-hot, beyond the laws of beta up to {LARGEST_BETA:g}"
-            verdict = "not random: " + (draft.verdict or one_hot)
-            if draft.head_dim is None and not draft.verdict:
-                verdict = "untested: the head width cannot be read off; give head_dim"
-            return replace(draft, verdict=verdict)
+            return replace(draft, verdict=_without_law(draft))
         random = adjusted > self.level
         return replace(draft, p_adjusted=adjusted, random=random, verdict=_verdict(draft, random, self.level))
 
@@ -291,6 +298,16 @@ class SizesJudge:
 def mask_name(mask: Any) -> str:
     """A mask in a word."""
     return "none" if mask is None else mask if isinstance(mask, str) else "array"
+
+
+def _without_law(draft: HeadReport) -> str:
+    if draft.verdict:
+        return f"not random: {draft.verdict}"
+    if draft.beta is not None and draft.beta < SMALLEST_BETA:
+        return "not random: every query weighs all keys alike, to rounding"
+    if draft.head_dim is None and draft.beta is not None and draft.beta <= LARGEST_BETA:
+        return f"{UNTESTED}: the head width cannot be read off; give head_dim"
+    return f"{UNTESTED}: its rows are all but one-hot, beyond what tells random heads apart"
 
 
 def _verdict(draft: HeadReport, random: bool, level: float) -> str:
@@ -339,7 +356,7 @@ def _findings(
     if any(outlier.kind == "column" for outlier in outliers):
         found.append("one direction is the same for all queries: a column bias, by the mean of the queries")
     if not held.table.solved:
-        found.append("no law holds at this beta: random heads that were drawn stand in for it")
+        found.append("no law holds at this beta and these sizes: random heads that were drawn stand in for it")
     return found
 
 

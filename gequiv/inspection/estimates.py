@@ -204,7 +204,7 @@ def score_shape(scores: Array, head_dim: int | None = None) -> ScoreShape | None
 
 def _isolated(values: Array, rank: int) -> int:
     """How many of the largest values stand apart from all others: planted directions, no part of the inner space."""
-    most = min(_MOST_ISOLATED, rank // 4, values.size - 1)
+    most = max(0, min(_MOST_ISOLATED, rank // 4, values.size - 2))  # the last value is zero
     falls = values[:most] / np.maximum(values[1 : most + 1], _ROUNDING * values[0])
     apart = np.flatnonzero(falls > _APART)
     return int(apart[-1]) + 1 if apart.size else 0

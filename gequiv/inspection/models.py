@@ -39,7 +39,7 @@ from gequiv.inspection.directions import LARGEST
 from gequiv.inspection.engine import Progress, SizesJudge, Subject
 from gequiv.inspection.head import Held, Measured, hold, measure, workers
 from gequiv.inspection.nulls import null_table
-from gequiv.inspection.report import HeadReport, NullReport, Report
+from gequiv.inspection.report import UNTESTED, HeadReport, NullReport, Report
 from gequiv.inspection.rows import examine
 from gequiv.inspection.tables import LawTable
 from gequiv.inspection.texts import text_config, tokenised
@@ -384,6 +384,8 @@ def _conclude(report: HeadReport, nulls: list[NullReport], level: float) -> Head
     if passed is None:
         last = nulls[-1]
         words = report.verdict
+        if last.p_adjusted is not None:
+            words = words.replace(f"{UNTESTED}: ", "not random: ", 1)
         if last.ks is not None and last.beta is not None and report.beta is not None:
             words += (
                 f"; its weights on its tokens' covariance would give beta = {last.beta:.3g} and are at KS {last.ks:.3g}"

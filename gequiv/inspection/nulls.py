@@ -19,9 +19,11 @@ from gequiv.errors import CertificationError, ParameterError
 from gequiv.inspection.tables import MASKED_STEP, STEP, LawTable, TableFamily, table_of, table_of_draws
 
 _MOST_DRAWS, _FEWEST_DRAWS, _DRAWN_VALUES = 24, 2, 8192
+_FEWEST_TOKENS, _DRAWS_OF_FEW = 16, 384
 _CHECKED_BETA, _LARGEST_BETA = 1.2, 1.6
 _FAR = 0.025
 _LEAST_RATIO = 0.02
+_FEW_DIRECTIONS = 12
 _MASKED_NODES = {"norm_nodes": 2, "inner_points": 3}  # 0.001 off in the distribution function, in half of the time
 
 
@@ -62,7 +64,7 @@ def null_table(head: Attention, *, patient: bool = True) -> LawTable:
 
     The law's score weights and noise cease to be independent as β grows: above β = 1.2, column bias included, it is
     held against draws, and where it is at a distance of more than 0.025 from them, or β is above 1.6, the draws take
-    its place.
+    its place; of heads of fewer than 16 queries or keys too.
 
     Parameters
     ----------
@@ -70,8 +72,9 @@ def null_table(head: Attention, *, patient: bool = True) -> LawTable:
     """
     bias = 0.0 if head.weights is None else head.weights.column_bias_variance
     beta = math.sqrt(head.beta**2 + bias)
-    spectra = _drawn_spectra(head) if beta > _CHECKED_BETA else None
-    if beta <= _LARGEST_BETA:
+    tiny = min(head.tokens, head.columns) < _FEWEST_TOKENS
+    spectra = _drawn_spectra(head) if beta > _CHECKED_BETA or tiny else None
+    if beta <= _LARGEST_BETA and not tiny:
         try:
             table = table_of(_law(head, patient))
             if spectra is None or table.ks(np.concatenate(spectra)) < _FAR:
@@ -90,13 +93,15 @@ def _law(head: Attention, patient: bool) -> HeadLaw:
 
 
 def _drawn_spectra(head: Attention) -> list[Array]:
-    count = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _DRAWN_VALUES // min(head.tokens, head.columns)))
+    size = min(head.tokens, head.columns)
+    most = _DRAWS_OF_FEW if size < _FEWEST_TOKENS else _MOST_DRAWS
+    count = min(most, max(_FEWEST_DRAWS, _DRAWN_VALUES // size))
     return [bulk_spectrum(head.sample(child), head) for child in np.random.default_rng(0).spawn(count)]
 
 
 def table_at(sizes: Sizes, beta: float) -> LawTable:
-    """`null_table` of random heads of these sizes."""
-    return null_table(sizes.head(beta))
+    """`null_table` of random heads of these sizes; patient unless they have few directions, whose laws are refused."""
+    return null_table(sizes.head(beta), patient=sizes.head_dim >= _FEW_DIRECTIONS)
 
 
 def centre(matrix: Array, head: Attention) -> Array:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gequiv.errors import ParameterError
+
+UNTESTED = "untested"
+"""How the verdict on a head begins that could not be held against any law."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,11 @@ class HeadReport:
         }
 
     @property
+    def state(self) -> str:
+        """Whether the head is "random", "not random", or "untested" where there is no law to hold it against."""
+        return "random" if self.random else UNTESTED if self.verdict.startswith(UNTESTED) else "not random"
+
+    @property
     def explained_by(self) -> str | None:
         """Name of the crudest null that the head passes; None if it passes none."""
         return next((null.name for null in self.nulls if null.passes), None)
@@ -223,19 +230,30 @@ class Report:
         return sum(head.random for head in self.heads)
 
     @property
+    def untested(self) -> int:
+        """Number of heads that could not be tested."""
+        return sum(head.state == UNTESTED for head in self.heads)
+
+    @property
     def summary(self) -> str:
         """One sentence on all heads."""
-        count = len(self.heads)
-        heads = f"{count} head" + ("s" if count > 1 else "")
-        away = count - self.random
-        if not away:
-            many = "both heads" if count == 2 else f"all {heads}"
-            return f"{many} pass as random" if count > 1 else "the head passes as random"
-        kinds = Counter("outliers" for head in self.heads if not head.random and head.outliers)
-        text = f"{away} of {heads} not random" if count > 1 else "the head is not random"
-        if kinds and count > 1:
-            text += f", {kinds['outliers']} of them with singular values outside the bulk"
-        return text
+        count, untested = len(self.heads), self.untested
+        heads = f"{count} heads" if count > 1 else "the head"
+        away = count - self.random - untested
+        if untested == count:
+            return f"none of {heads} could be tested" if count > 1 else "the head could not be tested"
+        if away:
+            text = f"{away} of {heads} not random" if count > 1 else "the head is not random"
+            outlying = sum(bool(head.outliers) for head in self.heads if head.state == "not random")
+            if outlying and count > 1:
+                text += f", {outlying} of them with singular values outside the bulk"
+        elif untested:
+            text = f"{self.random} of {heads} pass as random"
+        elif count > 1:
+            text = f"{'both heads' if count == 2 else f'all {heads}'} pass as random"
+        else:
+            text = "the head passes as random"
+        return text + (f"; {untested} could not be tested" if untested else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and None, ready for JSON."""
@@ -244,6 +262,7 @@ class Report:
             "level": self.level,
             "summary": self.summary,
             "random": self.random,
+            "untested": self.untested,
             "heads": [head.to_dict() for head in self.heads],
         }
 

@@ -64,7 +64,6 @@ def _head(report: Report, title: str) -> str:
     layers = len({head.layer for head in heads})
     sizes = sorted({(head.tokens, head.keys) for head in heads})
     outlying = sum(bool(head.outliers) for head in heads)
-    untested = sum(_state(head) == "untested" for head in heads)
     facts = [
         (str(len(heads)), f"head{'s' * (len(heads) != 1)}" + (f" in {counted(layers, 'layer')}" if layers > 1 else "")),
         (str(report.random), "pass as random"),
@@ -72,8 +71,8 @@ def _head(report: Report, title: str) -> str:
         (" … ".join(_size(*size) for size in ((sizes[0], sizes[-1]) if len(sizes) > 1 else sizes)), "queries × keys"),
         (f"{report.level:g}", "level"),
     ]
-    if untested:
-        facts.insert(2, (str(untested), "could not be tested"))
+    if report.untested:
+        facts.insert(2, (str(report.untested), "could not be tested"))
     summary = report.summary[:1].upper() + report.summary[1:]
     level = (
         f"Each head is held against random heads of its sizes. If all of them were random, any at all would be called "
@@ -93,11 +92,6 @@ def _head(report: Report, title: str) -> str:
 
 def _size(tokens: int, keys: int) -> str:
     return f"{tokens} × {keys}"
-
-
-def _state(head: HeadReport) -> str:
-    """Random, not random, or untested."""
-    return "random" if head.random else "untested" if head.verdict.startswith("untested") else "not random"
 
 
 _BADGES = {
@@ -262,7 +256,7 @@ def _row(report: Report, head: HeadReport, names: list[str], shared: list[str], 
             continue
         shown = f'{fixed(null.ks)}<span class="between">{number(null.p_adjusted, 2)}</span>'
         cells.append(f'<span class="best">{shown}</span>' if null.passes else shown)
-    state = _state(head)
+    state = head.state
     words = head.verdict.removeprefix(state).removeprefix(": ")
     others = [finding for finding in head.findings if finding not in shared or len(report.heads) == 1]
     if head.nulls:

@@ -1,9 +1,12 @@
 import json
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gequiv
 from gequiv.errors import InputFileError, ParameterError
@@ -90,9 +93,17 @@ def test_verdicts(report, heads):
     """The random ones pass, which they do with probability 0.95; nothing else does."""
     assert {name: head.random for name, head in heads.items()} == {name: name in ("cool", "warm") for name in NAMES}
     assert report.random == 2
-    assert report.summary.startswith("4 of 6 heads not random")
+    assert {name: head.state for name, head in heads.items() if not head.random} == {
+        "planted": "not random",
+        "constant": "not random",
+        "uniform": "not random",
+        "identity": "untested",
+    }
+    assert report.untested == 1
+    expected = "3 of 6 heads not random, 1 of them with singular values outside the bulk; 1 could not be tested"
+    assert report.summary == expected
     for head in report.heads:
-        assert head.verdict.startswith("random: " if head.random else "not random: ")
+        assert head.verdict.startswith(f"{head.state}: ")
         assert head.random == (head.p_adjusted is not None and head.p_adjusted > report.level)
 
 
@@ -182,6 +193,59 @@ def test_degenerate_heads_are_findings(heads):
         assert head.outliers == []
     assert heads["identity"].beta is None
     assert heads["uniform"].beta == pytest.approx(0, abs=1e-6)
+
+
+def test_what_is_left_without_outliers_may_be_nothing():
+    """Exact rank one, found and called so; scores of 1e-7 are none; their softmax has β below what rounding leaves."""
+    rng = np.random.default_rng(12)
+    u, v = rng.standard_normal((2, 64))
+    plane = 1 / 64 + np.outer(np.sign(u), np.sign(v - np.median(v))) / 200
+    faint = _softmax(1e-7 * rng.standard_normal((64, 64)))
+    exact, none = inspect_attention(np.array([plane, faint]), head_dim=12, width=10_000, jobs=1).heads
+    assert exact.verdict.startswith("not random: 1 singular value outside the bulk")
+    assert exact.beta > 0.1
+    assert none.verdict == "not random: every query weighs all keys alike, to rounding"
+    assert none.beta == 0
+
+
+def test_where_random_heads_have_no_beta():
+    """At β = 4 most rows over 30 keys are one-hot, so that the energy tells little of β: untested."""
+    (head,) = inspect_attention(_softmax(_scores(5, 3.9, 30, 4))[None], head_dim=4, jobs=1).heads
+    assert head.state == "untested"
+    assert "one-hot" in head.verdict
+
+
+@pytest.mark.parametrize("mask", [None, "causal"])
+@settings(max_examples=8, deadline=None)
+@given(st.integers(2, 10), st.integers(0, 8), st.floats(-6, 2.5), st.integers(0, 2**32))
+def test_small_heads(mask, rows, more, log_beta, seed):
+    """Any head over few tokens has a report, whatever β is."""
+    scores = math.exp(log_beta) * np.random.default_rng(seed).standard_normal((rows, rows + more))
+    matrix = _softmax(scores, np.tri(rows, rows + more, more, dtype=bool) if mask else True)
+    (head,) = inspect_attention(matrix[None], head_dim=16, jobs=1).heads
+    assert head.verdict.startswith(f"{head.state}: ")
+    json.dumps(head.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (["random"], "the head passes as random"),
+        (["not random"], "the head is not random"),
+        (["untested"], "the head could not be tested"),
+        (["random"] * 2, "both heads pass as random"),
+        (["untested"] * 2, "none of 2 heads could be tested"),
+        (["random"] * 3 + ["untested"], "3 of 4 heads pass as random; 1 could not be tested"),
+        (["random", "not random"], "1 of 2 heads not random"),
+        (["not random", "random", "untested"], "1 of 3 heads not random; 1 could not be tested"),
+    ],
+)
+def test_summary(report, states, words):
+    one = replace(report.heads[0], outliers=[])
+    heads = [replace(one, random=state == "random", verdict=f"{state}: because") for state in states]
+    found = replace(report, heads=heads)
+    assert found.summary == words
+    assert found.to_dict()["untested"] == states.count("untested")
 
 
 def test_to_dict_is_json(report):
