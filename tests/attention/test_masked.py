@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from gequiv import Attention, ParameterError, compare
+from gequiv.attention.masked import _edges
 
 N, D_K, BETA = 512, 32, 0.5
 CELLS = 24
@@ -213,3 +214,22 @@ def test_few_cells_are_refused(cells):
 def test_one_key_a_row_has_no_law():
     with pytest.raises(ParameterError, match="more than one key"):
         Attention(tokens=64, head_dim=16, mask="window:1").finite_law()
+
+
+@pytest.mark.parametrize(("tokens", "keys"), [(2, 2), (3, 40), (5, 9), (7, 7), (40, 3)])
+def test_no_more_cells_than_tokens(tokens, keys):
+    """Fewer than eight tokens or keys: cells of at least one, as many of rows as of columns."""
+    mask = np.tri(tokens, keys, max(0, keys - tokens), dtype=bool) | (np.arange(keys) == 0)
+    visibility = Attention(tokens, 4, BETA, keys=keys, mask=mask).visibility
+    rows, columns = _edges(visibility, 32)
+    assert len(rows) == len(columns) == min(8, tokens, keys) + 1
+    for edges, end in ((rows, tokens), (columns, keys)):
+        assert (edges[0], edges[-1]) == (0, end)
+        assert (np.diff(edges) >= 1).all()
+
+
+def test_few_tokens():
+    """Mean of the law of five queries on nine keys against 400 draws, to what 1/k terms are worth there, a tenth."""
+    head = Attention(5, 16, BETA, keys=9, mask="causal")
+    drawn = np.mean([head.spectrum(seed).mean() for seed in range(400)])
+    assert head.finite_law().mean() == pytest.approx(drawn, rel=0.1)
