@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def _with_scores(rows: Rows, scores: Array, where: str) -> Rows:
 
 def subject_of(layer: int, head: int, rows: Rows, **known: Any) -> Subject:
     """A head whose rows were examined, measured; `known` as for `measure`."""
-    mask = normalised_mask(rows.mask, *rows.matrix.shape)
+    mask = _shared(normalised_mask(rows.mask, *rows.matrix.shape))
     degenerate = ""
     if rows.uniform:
         degenerate = "every query weighs all keys alike"
@@ -150,6 +151,12 @@ def subject_of(layer: int, head: int, rows: Rows, **known: Any) -> Subject:
         degenerate = "all queries look at the keys alike"
     offsets = (rows.kept_rows.start or 0, rows.kept_keys.start or 0)
     return Subject(layer, head, measure(rows.matrix, mask, **known), rows.findings, offsets, degenerate)
+
+
+@lru_cache(maxsize=4)
+def _shared(mask: Any) -> Any:
+    """The first mask equal to this one: heads that have a pattern in common keep it once."""
+    return mask
 
 
 def checked_level(level: Any) -> float:

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from gequiv.inspection.arrays import subject_of
 from gequiv.inspection.head import balanced, measure
+from gequiv.inspection.rows import examine
 
 N, BETA = 200, 0.5
 
@@ -75,3 +77,17 @@ def test_without_a_mask_nothing_is_capped():
     assert measured.largest_value == pytest.approx(expected[0], rel=1e-9)
     assert measured.localised == ()
     assert measured.largest[0].kind == "local"
+
+
+def test_heads_of_one_pattern_keep_it_once():
+    """A boolean array of the size of the matrix, of which a model has as many as heads."""
+    n = 24
+    position = np.arange(n)
+    seen = (position[:, None] - position) % 3 == 0
+    weights = np.random.default_rng(1).exponential(size=(2, n, n)) * seen
+    subjects = [
+        subject_of(0, head, examine(matrix / matrix.sum(axis=1, keepdims=True), "float64", "head"), head_dim=4)
+        for head, matrix in enumerate(weights)
+    ]
+    np.testing.assert_array_equal(subjects[0].measured.mask.array, seen)
+    assert subjects[0].measured.mask is subjects[1].measured.mask
