@@ -32,6 +32,14 @@ def positive_integer(name: str, value: Any, *, minimum: int = 1) -> int:
     return number
 
 
+def index(name: str, value: Any, size: int) -> int:
+    """`value` as an int from 0 to size - 1."""
+    number = positive_integer(name, value, minimum=0)
+    if number >= size:
+        raise ParameterError(f"{name} must be below {size}; got {value!r}")
+    return number
+
+
 def positive_real(name: str, value: Any, *, allow_zero: bool = False) -> float:
     """`value` as a finite float above zero (or at least zero)."""
     allowed = "a finite real number " + ("of at least 0" if allow_zero else "above 0")

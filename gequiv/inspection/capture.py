@@ -124,7 +124,7 @@ class LayerCapture:
         ParameterError : there is no such input or head.
         """
         inputs, heads = self.queries.shape[:2]
-        input, head = _index("input", input, inputs), _index("head", head, heads)
+        input, head = _checks.index("input", input, inputs), _checks.index("head", head, heads)
         q = self.queries[input, head].astype(np.float64)
         k = self.keys[input, head * self.keys.shape[1] // heads].astype(np.float64)
         scores: Array = (q * self.scale) @ k.T
@@ -162,7 +162,7 @@ class LayerCapture:
         """
         if self._rerun is None:
             raise ParameterError(f"redraw must be called while layer {self.layer} is visited; its visit is over")
-        input = _index("input", input, len(self.states))
+        input = _checks.index("input", input, len(self.states))
         if key_states is not None:
             if self.key_states is None:
                 raise ParameterError("key_states must be None in self-attention; got key states")
@@ -648,13 +648,6 @@ def _numpy(torch: Any, tensor: Any) -> NDArray[Any]:
     array: NDArray[Any] = tensor.detach().cpu().numpy()
     array.setflags(write=False)
     return array
-
-
-def _index(name: str, value: Any, size: int) -> int:
-    number = _checks.positive_integer(name, value, minimum=0)
-    if number >= size:
-        raise ParameterError(f"{name} must be below {size}; got {value!r}")
-    return number
 
 
 def _like(name: str, value: Any, other: NDArray[Any]) -> NDArray[Any]:

@@ -91,7 +91,7 @@ class HeadSource:
         ------
         ParameterError : there is no such layer.
         """
-        return self._layers[_index("layer", layer, self.layers)].shape
+        return self._layers[_checks.index("layer", layer, self.layers)].shape
 
     def load(self, layer: int, head: int) -> Array:
         """One head as a new float64 array of shape (n_q, n_k).
@@ -101,7 +101,7 @@ class HeadSource:
         ParameterError : there is no such layer or head.
         """
         heads = self.shape(layer)[0]
-        return self._layers[int(layer)].load(_index("head", head, heads))
+        return self._layers[int(layer)].load(_checks.index("head", head, heads))
 
     def __len__(self) -> int:
         return sum(self.heads)
@@ -241,13 +241,6 @@ def _dtype(array: Any, name: str) -> str:
     if not good:
         raise ParameterError(f"{name} must hold real numbers ({_DTYPES}); got {dtype} of shape {tuple(array.shape)}")
     return dtype
-
-
-def _index(name: str, value: Any, number: int) -> int:
-    index = _checks.positive_integer(name, value, minimum=0)
-    if index >= number:
-        raise ParameterError(f"{name} must be below {number}; got {value!r}")
-    return index
 
 
 def _from_file(path: Path, key: str | None) -> HeadSource:
