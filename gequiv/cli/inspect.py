@@ -354,20 +354,23 @@ def _tables(report: Report, *, everything: bool) -> Iterator[RenderableType]:
         told = sorted((head for head in report.heads if not head.random), key=_strangeness)[:_NOTABLE]
         if told:
             yield _head_table(report, told, f"the {len(told)} furthest from random; --all prints all heads")
+    if any(head.nulls for head in report.heads):
+        yield Text("Verdicts in words, directions with their tokens and findings: --html or --json.")
     yield Text(f"{report.summary} (level {report.level:g})", style="bold")
 
 
 def _strangeness(head: HeadReport) -> tuple[float, float]:
-    return (1.0 if head.p_adjusted is None else head.p_adjusted, -(head.ks or 0.0))
+    """p and KS, of the last null where there are several."""
+    held = head.nulls[-1] if head.nulls else head
+    return (1.0 if held.p_adjusted is None else held.p_adjusted, -(held.ks or 0.0))
 
 
 def _head_table(report: Report, heads: list[HeadReport], title: str) -> Table:
-    nulls = any(head.nulls for head in heads)
+    if any(head.nulls for head in heads):
+        return _null_table(report, heads, title)
     table = _table(title)
     for heading in ["layer"] * report.layered + ["head", "β", "KS", "outside", "rank", "p"]:
         table.add_column(heading, justify="right", no_wrap=True)
-    if nulls:
-        table.add_column("explained by")
     table.add_column("verdict", overflow="fold", ratio=1)
     for head in heads:
         cells: list[str | Text] = [str(head.layer)] * report.layered
@@ -379,20 +382,46 @@ def _head_table(report: Report, heads: list[HeadReport], title: str) -> Table:
             words.number(head.effective_rank),
             words.number(head.p_adjusted, 2),
         ]
-        if nulls:
-            cells.append(head.explained_by or "–")
         table.add_row(*cells, _verdict(head))
     return table
 
 
+def _null_table(report: Report, heads: list[HeadReport], title: str) -> Table:
+    """β and KS along the chain of nulls, in place of verdicts in words."""
+    names = list(dict.fromkeys(null.name for head in heads for null in head.nulls))
+    table = _table(title)
+    table.padding, table.collapse_padding = (0, 1), True
+    table.caption, table.caption_justify = f"KS from each null; predicted β and p of {names[-1]}", "left"
+    headings = ["layer\nhead" if report.layered else "head", "β", "predicted\nβ"]
+    headings += [f"KS\n{name.rsplit(' ', 1)[-1]}" for name in names] + ["out-\nside", "p"]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("explained by", overflow="fold", ratio=1)
+    for head in heads:
+        nulls = {null.name: null for null in head.nulls}
+        last = nulls.get(names[-1])
+        cells = [f"{head.layer}.{head.head}" if report.layered else str(head.head), words.number(head.beta, 3)]
+        cells.append(words.number(None if last is None else last.beta, 3))
+        cells += [words.number(nulls[name].ks if name in nulls else None, 3) for name in names]
+        cells += [str(len(head.outliers)), words.number(None if last is None else last.p_adjusted, 2)]
+        table.add_row(*cells, _state(head, head.explained_by or "none"))
+    return table
+
+
 def _verdict(head: HeadReport) -> Text:
+    _, _, why = head.verdict.partition(": ")
+    shown = _state(head, head.state)
+    shown.append(f": {why}" if why else "", style="not bold")
+    return shown
+
+
+def _state(head: HeadReport, word: str) -> Text:
+    """The word after the sign of the head's state, in its colour."""
     from rich.text import Text
 
-    _, _, why = head.verdict.partition(": ")
     sign, style = {"random": ("○", "dim"), "not random": ("●", "cyan")}.get(head.state, ("?", "yellow"))
-    shown = Text(f"{sign} {head.state}", style="bold")
+    shown = Text(f"{sign} {word}", style="bold")
     shown.stylize(style)
-    shown.append(f": {why}" if why else "", style="not bold")
     return shown
 
 

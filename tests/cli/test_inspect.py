@@ -113,12 +113,35 @@ def test_many_heads_are_summed_up_by_layer(cli, inspected):
     assert cli("inspect", "a.npy", "--all").out.count("random:") == 72
 
 
-def test_nulls_are_named(cli, inspected):
-    ladder = (made.null("sizes", 0.2, passes=False), made.null("weights", 0.1, passes=True))
-    inspected["report"] = made.report([made.head(random=False, nulls=ladder), made.head(0, 1, nulls=ladder[:1])])
-    out = cli("inspect", "a.npy").out
-    assert "explained by" in out
-    assert [line.split()[7] for line in out.splitlines() if "random:" in line] == ["weights", "–"]
+def test_nulls_have_columns(cli, inspected):
+    """KS of each, p and β of the last, and which of them explains the head, within 80 columns."""
+    ladder = (made.null("sizes", 0.2, passes=False), made.null("weights and tokens", 0.1, passes=True))
+    inspected["report"] = made.report([made.head(nulls=ladder), made.head(0, 1, random=False, nulls=ladder[:1])])
+    lines = cli("inspect", "a.npy").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    (first,) = (line.split() for line in lines if "○" in line)
+    (second,) = (line.split() for line in lines if "●" in line)
+    assert first[3:5] == ["0.2", "0.1"]
+    assert first[first.index("○") + 1 :] == ["weights", "and", "tokens"]
+    assert second[3:5] == ["0.2", "–"]
+    assert second[-2:] == ["●", "none"]
+    assert any("Verdicts in words" in line for line in lines)
+
+
+def test_furthest_from_the_last_null_come_first(cli, inspected):
+    heads = [
+        made.head(
+            0,
+            k,
+            random=False,
+            nulls=[made.null("sizes", 0.9 - k / 99, passes=False), made.null("weights", k / 99, passes=False)],
+        )
+        for k in range(64)
+    ]
+    inspected["report"] = made.report(heads)
+    told = [line.split() for line in cli("inspect", "a.npy").out.splitlines() if "●" in line]
+    assert len(told) == 12
+    assert [line[4] for line in told[:3]] == [f"{k / 99:.3g}" for k in (63, 62, 61)]
 
 
 def test_every_phase_has_a_bar_of_its_own(cli, inspected, monkeypatch):
