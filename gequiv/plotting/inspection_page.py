@@ -392,7 +392,9 @@ _ALWAYS = (
 _MASKED = (
     "With a mask",
     "What lies outside the bulk is looked for in the matrix of rows √k<sub>i</sub> (A − Ā)<sub>i</sub>, whose rows "
-    "have equal energy in a random head; else the first rows, which see few keys, would hide all others.",
+    "have equal energy in a random head; else the first rows, which see few keys, would hide all others. "
+    "Where directions that are not local are looked for, entries beyond the root of half the mean energy of a row are "
+    "cut to it, so that single large ones do not hide what is spread over many tokens.",
 )
 _OF_NULLS = (
     (
