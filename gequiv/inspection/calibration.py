@@ -178,7 +178,7 @@ class Calibration:
         return math.exp(STEP * anchor)
 
     def at_anchor(self, anchor: int) -> Moments | None:
-        """Moments at an anchor."""
+        """Moments at an anchor; None where it has none."""
         if anchor not in self._anchors:
             self._anchors[anchor] = self._draw(self.beta_of(anchor))
         return self._anchors[anchor]

@@ -197,13 +197,13 @@ def balanced(matrix: Array, mask: Any, energy: float) -> Array:
     rows, keys = matrix.shape
     visibility = Visibility(rows, keys, mask, None)
     numbers = visibility.visible(0, rows).sum(axis=1)
-    deviation = np.asarray(centred(matrix, visibility) * _balance(numbers, keys))
-    cap = _cap(energy)
+    return _capped(np.asarray(centred(matrix, visibility) * _balance(numbers, keys)), energy)
+
+
+def _capped(deviation: Array, energy: float) -> Array:
+    """The matrix, overwritten, with its entries cut at the root of half the mean energy of a row."""
+    cap = math.sqrt(_CAPPED * max(energy, 0.0))
     return np.clip(deviation, -cap, cap, out=deviation)
-
-
-def _cap(energy: float) -> float:
-    return math.sqrt(_CAPPED * max(energy, 0.0))
 
 
 class _Edges(NamedTuple):
@@ -217,10 +217,8 @@ class _Edges(NamedTuple):
 
 def _masked_edges(deviation: Array, energy: float, light: bool) -> _Edges:
     """From rows √k_i (A - Ā)_i, which are overwritten."""
-    cap = _cap(energy)
     whole = largest_pairs(deviation, 1 if light else LARGEST)
-    np.clip(deviation, -cap, cap, out=deviation)
-    pairs = largest_pairs(deviation)
+    pairs = largest_pairs(_capped(deviation, energy))
     largest = pairs.directions()
     top = float(whole.values[0]) if whole.values.size else 0.0
     if light and largest:

@@ -109,7 +109,7 @@ class HeadReport:
     head_dim, width : sizes of the random head that it is held against; width None means orthonormal tokens.
     directions : effective number of inner directions that the scores show, at most head_dim; None if unknown.
     ks, wasserstein : distances of the bulk from the law of β, see `gequiv.compare`; None where there is no law.
-    law_solved : False where no law holds at this β (`null_table`) and random heads that were drawn stand in for it.
+    law_solved : False where no law holds at this β and these sizes (`null_table`): drawn random heads stand in for it.
     edge : the largest squared singular value that chance allows at the level, of vectors that are not localised.
     edge_local : the same of any vectors.
     detection_threshold : strength θ of the weakest direction θ u vᵀ in √n_k A that leaves the bulk, u and v unit
